@@ -1,5 +1,6 @@
 """What a browser's pages may ask of the service, by which names, and the service's own page as it is served."""
 
+import gzip
 import re
 import subprocess
 import sys
@@ -32,6 +33,12 @@ async def test_only_json_is_taken(client, path, sent):
     headers = {"content-type": sent} if sent else {}
     response = await client.post(f"/v1/{path}", content=BODY, headers=headers)
     assert (response.status_code, refused(response.content)) == (415, ("invalid_request", "content-type"))
+
+
+async def test_a_compressed_body_is_refused_by_its_name(client):
+    headers = JSON | {"content-encoding": "gzip"}
+    response = await client.post("/v1/score", content=gzip.compress(BODY), headers=headers)
+    assert (response.status_code, refused(response.content)) == (415, ("invalid_request", "content-encoding"))
 
 
 @pytest.mark.parametrize("sent", ["application/json", "Application/JSON; charset=utf-8", "application/json;x=y"])

@@ -159,10 +159,12 @@ _SHARES = ("", "now", "baseline")
 def build_page(findings: Sequence[DriftFinding], command: str) -> Page:
     """Every comparison, then for each bundle the shares of its bins and what else was counted."""
     drifted = [each.live.model for each in findings if each.has_drifted]
+    verdicts = {compared.verdict for each in findings for compared in each.comparisons}
+    told = "No verdict: too few dialogues." if verdicts == {DriftVerdict.TOO_FEW} else "Nothing drifted beyond chance."
     warnings = [f"warning: {each.live.model}: {warning}" for each in findings for warning in each.warnings]
     return Page(
         title="Drift of scores",
-        summary=[f"Drifted: {', '.join(drifted)}." if drifted else "Nothing drifted beyond what chance explains."],
+        summary=[f"Drifted: {', '.join(drifted)}." if drifted else told],
         sections=[
             Section("Comparisons", warnings, [Table("", _HEADER, _rows(findings))]),
             *map(_make_section, findings),

@@ -195,7 +195,7 @@ def _read_description(options: CriterionTrainOptions, judged: Judgements, mark: 
     rubric = read_rubric(options.rubric)
     name = mark.removeprefix(PEOPLE)
     if name not in rubric.criteria or judged.rubrics - {rubric.sha256}:
-        raise ExporterError(f"{options.rubric}: is not the rubric by which these rows were judged for {mark}")
+        raise ExporterError(f"{options.rubric}: not all rows were judged for {mark} by this rubric; leave --rubric out")
     return rubric.criteria[name].description
 
 

@@ -36,7 +36,7 @@ from turnscore_service.settings.service import Settings
 
 ORIGIN_FIELD = "origin"
 HOST_FIELD = "host"
-CONTENT_TYPE_FIELD = "content-type"
+CONTENT_TYPE_FIELD, CONTENT_ENCODING_FIELD = "content-type", "content-encoding"
 
 
 def check_page(headers: Mapping[str, str], settings: HttpSettings) -> None:
@@ -67,6 +67,7 @@ def _is_known(authority: str, settings: HttpSettings) -> bool:
 
 _NARROWER: dict[tuple[ErrorCode, str | None], int] = {
     (ErrorCode.INVALID_REQUEST, CONTENT_TYPE_FIELD): 415,  # RFC 9110, 15.5.16
+    (ErrorCode.INVALID_REQUEST, CONTENT_ENCODING_FIELD): 415,
     (ErrorCode.TOO_LARGE, HEADERS_FIELD): 431,  # RFC 6585, 5
 }
 REQUEST_ID_HEADER = "x-request-id"
@@ -145,12 +146,14 @@ class HttpExchange:
     async def read_body(self, most_bytes: int, seconds: float) -> bytes:
         """The whole body. Raises TooLargeError as soon as it is known to be longer than `most_bytes`.
 
-        Raises InvalidRequestError for one that is not said to be JSON, as any page may send one unasked,
+        Raises InvalidRequestError for one that is compressed, or not said to be JSON, as any page may send one unasked,
         DeadlineExceededError where it takes longer, CallerLeftError where it ends before its end.
         """
         media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             raise InvalidRequestError("the body must be sent as application/json", field=CONTENT_TYPE_FIELD)
+        if self.headers.get(CONTENT_ENCODING_FIELD, "identity").strip().lower() != "identity":
+            raise InvalidRequestError("the body must be sent uncompressed", field=CONTENT_ENCODING_FIELD)
         announced = self.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > most_bytes:
             raise TooLargeError(f"the body has {announced} bytes; at most {most_bytes} are allowed", field=BODY_FIELD)

@@ -163,6 +163,9 @@ def test_the_command_keeps_a_baseline_and_finds_what_drifted(tmp_path):
     assert (found.exit_code, found.output.count("DRIFTED")) == (3, 2)
     assert "Drifted: quality:1." in page.read_text()
     assert "secret" not in kept.read_text() + rules.read_text() + page.read_text() + found.output
+    few = write_lines(tmp_path / "few.jsonl", *rows(1, 99)[:20])
+    assert run(app, ["report", "--scores", str(few), *compared, "--html", str(page)]).exit_code == 0
+    assert "No verdict: too few dialogues." in page.read_text()
     assert run(app, ["report"]).exit_code == 2
     assert run(app, ["report", "--scores", str(after), "--metrics", "http://x"]).exit_code == 2
 

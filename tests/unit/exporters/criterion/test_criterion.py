@@ -192,7 +192,7 @@ def test_wrong_options_are_refused(folder, given, reason):
 
 def test_another_rubric_than_the_rows_is_refused(folder, tmp_path):
     (tmp_path / "rubric.md").write_text("# Rubric\n\n## kind (1 to 5)\n\n- 5: kind\n- 1: rude\n")
-    with pytest.raises(ExporterError, match="is not the rubric by which these rows were judged"):
+    with pytest.raises(ExporterError, match="not all rows were judged for kind by this rubric"):
         list(train_criterion(options_of(folder, "kind", output=folder / "new", rubric=tmp_path / "rubric.md")))
 
 
