@@ -8,10 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -48,19 +46,19 @@ STARTER = Path(__file__).parents[2] / "model_store" / "starter" / "engagement"
 
 
 @pytest.fixture
-def lines(tmp_path: Path) -> Path:
+def lines(tmp_path):
     return write_lines(tmp_path / "a.jsonl", dialogue_rows(160))
 
 
 @pytest.fixture
-def whole(lines: Path, tmp_path: Path) -> dict[str, list[dict[str, Any]]]:
+def whole(lines, tmp_path):
     """The tables of a run that nobody disturbed."""
     run_job(job_of(lines, tmp_path / "whole", WordEngine))
     return content_of(tmp_path / "whole")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster():
     """Three nodes that compute and one that does not, where drivers connect: this process is connected.
 
     All tests share it, as it takes long to start; one of them kills a node.
@@ -83,34 +81,34 @@ def cluster() -> Iterator[Cluster]:
             cluster.shutdown()
 
 
-def count_actors(node: Any) -> int:
+def count_actors(node):
     """Ray names an actor's process by its class, and one that waits for work IDLE."""
     [raylet] = node.all_processes["raylet"]
     names = [each.cmdline()[:1] for each in psutil.Process(raylet.process.pid).children()]
     return sum(name[0].startswith("ray::MapWorker") for name in names if name)
 
 
-def manifests(output: Path) -> list[str]:
+def manifests(output):
     return sorted(each.name for each in output.glob("manifests/part-*.json"))
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_for(condition):
     until = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
-def test_a_cluster_that_is_not_there_stops_the_run(lines: Path, tmp_path: Path):
+def test_a_cluster_that_is_not_there_stops_the_run(lines, tmp_path):
     with pytest.raises(RunStoppedError, match="Ray does not start on"):
         score_on_ray(lines, tmp_path / "out", WordEngine, address="127.0.0.1:1")
 
 
 def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(cluster, lines, whole, tmp_path):
     output = tmp_path / "out"
-    left_at_death: list[int] = []
+    left_at_death = []
 
-    def kill() -> None:
+    def kill():
         wait_for(lambda: len(manifests(output)) >= 4)
         cluster.remove_node(max(cluster.worker_nodes, key=count_actors), allow_graceful=False)
         left_at_death.append(40 - len(manifests(output)))
@@ -124,7 +122,7 @@ def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(c
     assert content_of(output) == whole
 
 
-def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, lines: Path, whole: dict[str, Any], tmp_path: Path):
+def test_a_worker_that_is_killed_is_replaced(cluster, lines, whole, tmp_path):
     memory = tmp_path / "memory"
     memory.mkdir()
     score_on_ray(lines, tmp_path / "out", partial(MortalEngine, memory, 1), workers=2)
@@ -132,7 +130,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, lines: Path, whol
     assert content_of(tmp_path / "out") == whole
 
 
-def test_a_block_that_kills_every_worker_stops_the_run(cluster: Cluster, lines: Path, tmp_path: Path):
+def test_a_block_that_kills_every_worker_stops_the_run(cluster, lines, tmp_path):
     memory = tmp_path / "memory"
     memory.mkdir()
     with pytest.raises(RunStoppedError, match="Ray gave up"):
@@ -154,7 +152,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(cluster, lines, whole, tmp
     assert content_of(output) == whole
 
 
-def test_the_numbers_are_those_of_the_local_engine_to_the_last_bit(cluster: Cluster, tmp_path: Path):
+def test_the_numbers_are_those_of_the_local_engine_to_the_last_bit(cluster, tmp_path):
     source = write_lines(tmp_path / "a.jsonl", dialogue_rows(24))
     choice = EngineChoice(models=(f"{STARTER}/",))
     run_job(job_of(source, tmp_path / "local", choice.open))
@@ -162,7 +160,7 @@ def test_the_numbers_are_those_of_the_local_engine_to_the_last_bit(cluster: Clus
     assert content_of(tmp_path / "ray") == content_of(tmp_path / "local")
 
 
-def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster: Cluster):
+def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster):
     requests = [ScoreRequest(response=f"i have {number} dogs.") for number in range(7)]
     requests.append(ScoreRequest(response="so?", scorers=["charm"]))
     here = open_file_engine([str(STARTER)], None)
@@ -182,19 +180,19 @@ def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster: Cluster):
     assert ray.is_initialized()  # it was connected before, and others use it
 
 
-def test_what_a_block_raised_stops_the_run_and_is_named(cluster: Cluster, lines: Path, tmp_path: Path):
+def test_what_a_block_raised_stops_the_run_and_is_named(cluster, lines, tmp_path):
     with pytest.raises(RunStoppedError, match=r"block \d+: BundleError: no such bundle"):
         score_on_ray(lines, tmp_path / "out", OpenableHere(), workers=1)
 
 
-def test_a_ray_that_says_nothing_is_noticed(lines: Path, tmp_path: Path):
+def test_a_ray_that_says_nothing_is_noticed(lines, tmp_path):
     made = make_plan(find_files([str(lines)]), Columns(), 4)
     work = Work(
         blocks=made.blocks, open_engine=WordEngine, output=OutputFolder(str(tmp_path), "job"), on_block=lambda _: None
     )
     silent = threading.Event()
 
-    def rows() -> Iterator[dict[str, Any]]:
+    def rows():
         silent.wait(PATIENCE_SECONDS)
         yield from ()
 

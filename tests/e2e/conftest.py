@@ -1,12 +1,10 @@
-from collections.abc import Iterator
-
 import pytest
-from support.processes import RunningService, running_service
+from support.processes import running_service
 from turnscore_client import TurnScoreClient
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+def service(tmp_path_factory):
     """The service on the starter bundles, started once for all tests that leave it running.
 
     Which number of threads is best is measured by the services of one model, and most memory is not taken ahead: both
@@ -18,6 +16,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
 
 
 @pytest.fixture
-def client(service: RunningService) -> Iterator[TurnScoreClient]:
+def client(service):
     with TurnScoreClient(service.url, timeout_seconds=60) as opened:
         yield opened

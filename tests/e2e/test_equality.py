@@ -4,7 +4,6 @@ The dialogues were written for this file.
 """
 
 import pytest
-from turnscore_client import TurnScoreClient
 from turnscore_load.scenarios.equal import BOUNDS, check_bounds, compare_ways
 from turnscore_wire import Turn
 
@@ -35,7 +34,7 @@ TEXTS = (
 EXACT = {"again", "after a restart", "in a live conversation"}
 
 
-def test_a_turn_scores_the_same_however_it_is_asked(client: TurnScoreClient):
+def test_a_turn_scores_the_same_however_it_is_asked(client):
     dialogues = [
         [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(texts)]
         for texts in TEXTS

@@ -9,7 +9,6 @@ import re
 import shlex
 import ssl
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.certificates import certificate, private_key
 from support.conditions import wait_until
 from support.fakes import hear, say
-from support.processes import RunningService, running_service
+from support.processes import running_service
 from turnscore_client import ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError, TurnScoreGrpcClient
 from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
@@ -34,7 +33,7 @@ FILES = {"TLS_CERT": certificate("server"), "TLS_KEY": private_key("server"), "T
 OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
 
 
-def command_of(*variables: str) -> tuple[dict[str, str], list[str]]:
+def command_of(*variables):
     """The variables and the options that `make serve` would start the service with."""
     outside = {name: text for name, text in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
     command = ["make", "-n", "--no-print-directory", "serve", *variables]
@@ -44,14 +43,14 @@ def command_of(*variables: str) -> tuple[dict[str, str], list[str]]:
     return dict(word.split("=", 1) for word in words[:start]), words[words.index("--port") + 2 :]
 
 
-def over_https(caller: str | None = "caller") -> ssl.SSLContext:
+def over_https(caller="caller"):
     context = ssl.create_default_context(cafile=str(certificate("authority")))
     if caller is not None:
         context.load_cert_chain(certificate(caller), private_key(caller))
     return context
 
 
-def secure_channel(service: RunningService) -> grpc.Channel:
+def secure_channel(service):
     """A connection of its own: channels to one address would share theirs."""
     credentials = grpc.ssl_channel_credentials(
         certificate("authority").read_bytes(), private_key("caller").read_bytes(), certificate("caller").read_bytes()
@@ -60,12 +59,12 @@ def secure_channel(service: RunningService) -> grpc.Channel:
     return grpc.secure_channel(service.grpc_target, credentials, options=own)
 
 
-def is_serving(channel: grpc.Channel) -> bool:
+def is_serving(channel):
     reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=60)
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def wait_for_both(guarded: RunningService) -> None:
+def wait_for_both(guarded):
     """/readyz is one worker's; as many connections as these reach both."""
     with ExitStack() as opened:
         channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
@@ -73,7 +72,7 @@ def wait_for_both(guarded: RunningService) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(service: RunningService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+def guarded(service, tmp_path_factory):
     """As `make serve` starts it with certificates, and two workers on one gRPC port; the last test here ends it."""
     environment, options = command_of(*(f"{name}={path}" for name, path in FILES.items()))
     del environment["TURNSCORE_GRPC__PORT"]
@@ -92,7 +91,7 @@ def test_without_certificates_everything_is_plain():
 
 
 @pytest.mark.e2e
-def test_the_last_worker_that_is_ready_names_the_address_once(guarded: RunningService):
+def test_the_last_worker_that_is_ready_names_the_address_once(guarded):
     lines = [json.loads(line) for line in guarded.log.read_text().splitlines()]
     assert sum(each["message"] == "serving" for each in lines) == 2
     assert [each for each in lines if "url" in each] == [lines[-1]]
@@ -100,7 +99,7 @@ def test_the_last_worker_that_is_ready_names_the_address_once(guarded: RunningSe
 
 
 @pytest.mark.e2e
-def test_both_transports_take_the_certificates_and_callers_whom_the_authority_signed(guarded: RunningService):
+def test_both_transports_take_the_certificates_and_callers_whom_the_authority_signed(guarded):
     trusted = Tls(ca_file=certificate("authority"), **OWN)
     with TurnScoreClient(guarded.url, tls=trusted, timeout_seconds=60) as client:
         assert client.score(response="ok").scores
@@ -111,7 +110,7 @@ def test_both_transports_take_the_certificates_and_callers_whom_the_authority_si
 
 
 @pytest.mark.e2e
-def test_neither_transport_serves_a_caller_whom_the_authority_did_not_sign(guarded: RunningService):
+def test_neither_transport_serves_a_caller_whom_the_authority_did_not_sign(guarded):
     unsigned = Tls(ca_file=certificate("authority"))
     with TurnScoreClient(guarded.url, tls=unsigned, max_retries=0) as client, pytest.raises(ConnectionFailedError):
         client.models()
@@ -121,52 +120,52 @@ def test_neither_transport_serves_a_caller_whom_the_authority_did_not_sign(guard
         httpx.get(guarded.url + "/livez", verify=over_https("stranger"))
 
 
-def connections_of(worker: psutil.Process, port: int) -> int:
+def connections_of(worker, port):
     return sum(
         each.status == psutil.CONN_ESTABLISHED and each.laddr.port == port for each in worker.net_connections("tcp")
     )
 
 
 @pytest.mark.e2e
-def test_two_workers_share_the_grpc_port(guarded: RunningService):
+def test_two_workers_share_the_grpc_port(guarded):
     port = int(guarded.grpc_target.rpartition(":")[2])
     with ExitStack() as opened:
         channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
         assert all(is_serving(channel) for channel in channels)
         workers = psutil.Process(guarded.process.pid).children()
 
-        def shares() -> list[int]:
+        def shares():
             return [count for worker in workers if (count := connections_of(worker, port))]
 
         wait_until(lambda: sum(shares()) == len(channels))  # closed ones of before may take a moment to go
         assert len(shares()) == 2
 
 
-def metrics_of(service: RunningService) -> str:
+def metrics_of(service):
     return httpx.get(service.url + "/metrics", verify=over_https(), timeout=60).text
 
 
-def scored(service: RunningService) -> float:
+def scored(service):
     """Turns that the service says it has scored for engagement."""
     found = re.findall(r"^turnscore_items_total\{(.*)\} (\S+)$", metrics_of(service), re.MULTILINE)
     wanted = {'outcome="scored"', 'scorer="engagement"'}
     return sum(float(count) for labels, count in found if wanted <= set(labels.split(",")))
 
 
-def score(service: RunningService, response: str, *scorers: str) -> None:
+def score(service, response, *scorers):
     body = {"response": response, "scorers": ["engagement", *scorers], "cache": "bypass"}
     answer = httpx.post(service.url + "/v1/score", json=body, verify=over_https(), timeout=60)
     assert answer.status_code == 200
 
 
-def is_worker(process: psutil.Process) -> bool:
+def is_worker(process):
     try:
         return "--fd" in process.cmdline()
     except psutil.Error:  # it ended meanwhile
         return False
 
 
-def workers_of(service: RunningService) -> list[int]:
+def workers_of(service):
     return [each.pid for each in psutil.Process(service.process.pid).children() if is_worker(each)]
 
 
@@ -189,7 +188,7 @@ def test_a_second_service_leaves_the_first_alone_and_its_killed_worker_is_replac
 
 
 @pytest.mark.e2e
-def test_sigterm_turns_readiness_and_health_off_and_loses_nothing(guarded: RunningService):
+def test_sigterm_turns_readiness_and_health_off_and_loses_nothing(guarded):
     items = [{"response": f"turn number {number} of a long batch"} for number in range(64)]
     trusted = Tls(ca_file=certificate("authority"), **OWN)
     url, context = guarded.url.replace("https", "wss") + "/v1/conversations", over_https()

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +25,13 @@ pytestmark = [
 ]
 
 
-def run(*words: str) -> str:
+def run(*words):
     done = subprocess.run([RUNNER, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def flags() -> list[str]:
+def flags():
     """What podman needs where a container of ours is itself the machine: no systemd, and another runtime than crun."""
     if RUNNER == "docker":
         return []
@@ -49,11 +48,11 @@ class Container:
     grpc_port: int
     first_score_seconds: float
 
-    def inspect(self) -> dict[str, object]:
+    def inspect(self):
         return dict(json.loads(run("inspect", self.name))[0])
 
 
-def started(*options: str) -> Container:
+def started(*options):
     """A container that has given its first score; its only settings are its environment's."""
     port, grpc_port, name = free_port(), free_port(), f"turnscore-test-{free_port()}"
     own = {"TURNSCORE_HTTP__HOST": "127.0.0.1", "TURNSCORE_HTTP__PORT": str(port)}
@@ -75,7 +74,7 @@ def started(*options: str) -> Container:
     return Container(name=name, port=port, grpc_port=grpc_port, first_score_seconds=time.monotonic() - begun)
 
 
-def _is_ready(port: int, name: str) -> bool:
+def _is_ready(port, name):
     assert run("inspect", "--format", "{{.State.Running}}", name) == "true", run("logs", name)
     try:
         return plain_http.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
@@ -84,13 +83,13 @@ def _is_ready(port: int, name: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def container() -> Iterator[Container]:
+def container():
     running = started()
     yield running
     run("rm", "--force", running.name)
 
 
-def test_all_starter_models_score_through_both_transports(container: Container):
+def test_all_starter_models_score_through_both_transports(container):
     print(f"first score {container.first_score_seconds:.1f} s after the start")
     with TurnScoreGrpcClient(f"127.0.0.1:{container.grpc_port}", timeout_seconds=60) as client:
         over_grpc = client.score(response="i like it", scorers=["engagement", "quality", "sentiment_stop", "fed"])
@@ -101,7 +100,7 @@ def test_all_starter_models_score_through_both_transports(container: Container):
     }
 
 
-def test_it_runs_as_a_user_of_a_number_and_writes_below_tmp_alone(container: Container):
+def test_it_runs_as_a_user_of_a_number_and_writes_below_tmp_alone(container):
     user = run("image", "inspect", "--format", "{{.Config.User}}", IMAGE)
     assert user == "10001:10001"
     code = "import os, tempfile; print(os.getuid(), os.getpid()); open('/opt/venv/x', 'w')"
@@ -112,7 +111,7 @@ def test_it_runs_as_a_user_of_a_number_and_writes_below_tmp_alone(container: Con
     assert "onnxruntime" not in found
 
 
-def test_its_health_check_needs_no_shell_and_sees_the_service(container: Container):
+def test_its_health_check_needs_no_shell_and_sees_the_service(container):
     described = json.loads(run("image", "inspect", IMAGE))[0]
     words = (described.get("Healthcheck") or described["Config"]["Healthcheck"])["Test"]  # podman's place, docker's
     assert words[0] == "CMD"
@@ -124,7 +123,7 @@ def test_its_health_check_needs_no_shell_and_sees_the_service(container: Contain
     assert other.returncode != 0
 
 
-def test_sigterm_drains_and_ends_well(container: Container):
+def test_sigterm_drains_and_ends_well(container):
     run("kill", "--signal", "TERM", container.name)
     wait_until(lambda: plain_http.get(f"http://127.0.0.1:{container.port}/readyz").status_code == 503)
     assert run("wait", container.name) == "0"

@@ -6,33 +6,31 @@ import pytest
 from support.cache_loads import running_runtime, state_of, uses_redis
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from support.processes import RedisServer
 from turnscore_core.scoring import Deadline
 from turnscore_service.cache.cli import app
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_wire import ScoreRequest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 LOCAL = 1_000_000
 
 
-async def cached(runtime: Runtime, namespace: str | None = None) -> dict[str, bool]:
+async def cached(runtime, namespace=None):
     request = ScoreRequest(response="a b", cache_namespace=namespace)
     reply = await runtime.pipeline().score(request, "r", Deadline.after_ms(60_000))
     return {name: score.cached for name, score in reply.scores.items()}
 
 
-async def clear(*words: str, poll_seconds: float = 0.05) -> Result:
+async def clear(*words, poll_seconds=0.05):
     environment = {"TURNSCORE_CACHE__CLEAR_POLL_SECONDS": str(poll_seconds)}
     return await asyncio.to_thread(CliRunner().invoke, app, ["clear", *words], env=environment)
 
 
-async def written(server: RedisServer, count: int) -> None:
+async def written(server, count):
     with server.client() as client:
         await until(lambda: len(client.keys("turnscore:3:*")) == count)
 
 
-async def test_a_cleared_model_is_computed_again_by_every_worker_and_no_other_is(redis: RedisServer):
+async def test_a_cleared_model_is_computed_again_by_every_worker_and_no_other_is(redis):
     scorers = {name: loaded_fake(FakeScorer(), name) for name in ("fake", "fake2")}
     async with (
         running_runtime(redis.url, scorers, local_max_bytes=LOCAL, timeout_ms=5000) as one,
@@ -51,7 +49,7 @@ async def test_a_cleared_model_is_computed_again_by_every_worker_and_no_other_is
         assert await cached(other) == {"fake": True, "fake2": True}
 
 
-async def test_a_worker_that_could_not_be_told_finds_nothing_when_it_has_the_redis_again(redis: RedisServer):
+async def test_a_worker_that_could_not_be_told_finds_nothing_when_it_has_the_redis_again(redis):
     async with running_runtime(redis.url, local_max_bytes=LOCAL, clear_poll_seconds=1000, timeout_ms=5000) as runtime:
         await uses_redis(runtime)
         await cached(runtime)
@@ -71,7 +69,7 @@ async def test_a_worker_that_could_not_be_told_finds_nothing_when_it_has_the_red
         assert await cached(runtime) == {"fake": False}
 
 
-async def test_what_a_worker_writes_before_it_is_told_is_removed_too(redis: RedisServer):
+async def test_what_a_worker_writes_before_it_is_told_is_removed_too(redis):
     with redis.client() as client:
         client.set("turnscore:3:n:fake:1.0.0:i:early", b"x")
         clearing = asyncio.create_task(clear("fake:1.0.0", "--url", redis.url, poll_seconds=0.5))
@@ -91,6 +89,6 @@ async def test_what_a_worker_writes_before_it_is_told_is_removed_too(redis: Redi
     ],
     ids=["no version", "a glob", "no address", "no service there"],
 )
-async def test_a_clearing_that_cannot_be_done_says_why(words: list[str], status: int, told: str):
+async def test_a_clearing_that_cannot_be_done_says_why(words, status, told):
     done = await clear(*words)
     assert (done.exit_code, done.stderr.strip()) == (status, told)

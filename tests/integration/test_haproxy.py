@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,17 +29,17 @@ class Proxied:
     scorer: FakeScorer
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.port}"
 
-    def caller(self, address: str) -> httpx.AsyncClient:
+    def caller(self, address):
         """One who calls from that address of this machine."""
         transport = httpx.AsyncHTTPTransport(local_address=address)
         return httpx.AsyncClient(transport=transport, base_url=self.url, timeout=60)
 
 
 @pytest.fixture
-async def proxied(tmp_path: Path) -> AsyncIterator[Proxied]:
+async def proxied(tmp_path):
     scorer, port = FakeScorer(), free_port()
     async with listening_service(SETTINGS, fake=scorer) as (address, _):
         hasty = tmp_path / "haproxy.cfg"
@@ -50,19 +49,19 @@ async def proxied(tmp_path: Path) -> AsyncIterator[Proxied]:
         scorer.gate.set()
 
 
-async def test_calls_and_conversations_come_through_and_metrics_do_not(proxied: Proxied):
+async def test_calls_and_conversations_come_through_and_metrics_do_not(proxied):
     async with proxied.caller("127.0.0.1") as caller:
         assert (await caller.post("/v1/score", json={"response": "a b"})).json()["scores"]["fake"]["value"] == 0.02
         assert (await caller.get("/metrics")).status_code == 404
 
-    def talk() -> str:
+    def talk():
         with connect(f"ws://127.0.0.1:{proxied.port}/v1/conversations") as socket:
             return say(socket, "system", "a b c").model_dump_json()
 
     assert '"value":0.03' in await asyncio.to_thread(talk)
 
 
-async def test_callers_behind_the_proxy_share_by_their_own_addresses(proxied: Proxied):
+async def test_callers_behind_the_proxy_share_by_their_own_addresses(proxied):
     proxied.scorer.gate.clear()
     async with proxied.caller("127.0.0.2") as flood, proxied.caller("127.0.0.3") as other:
         held = asyncio.create_task(flood.post("/v1/score", json={"response": "held", "deadline_ms": 60_000}))
@@ -75,7 +74,7 @@ async def test_callers_behind_the_proxy_share_by_their_own_addresses(proxied: Pr
         assert [refused.status_code, (await held).status_code, (await admitted).status_code] == [429, 200, 200]
 
 
-async def test_connections_that_say_nothing_or_never_end_their_headers_are_closed(proxied: Proxied):
+async def test_connections_that_say_nothing_or_never_end_their_headers_are_closed(proxied):
     silent, silent_writer = await asyncio.open_connection("127.0.0.1", proxied.port)
     slow, writer = await asyncio.open_connection("127.0.0.1", proxied.port)
     writer.write(b"POST /v1/score HTTP/1.1\r\nHost: a\r\n")
@@ -87,7 +86,7 @@ async def test_connections_that_say_nothing_or_never_end_their_headers_are_close
         await each.wait_closed()
 
 
-async def test_headers_beyond_its_buffer_and_bodies_beyond_ours_never_reach_the_service(proxied: Proxied):
+async def test_headers_beyond_its_buffer_and_bodies_beyond_ours_never_reach_the_service(proxied):
     async with proxied.caller("127.0.0.1") as caller:
         assert (await caller.get("/livez", headers={"x-filler": "a" * 20_000})).status_code in (400, 431)
     # Only so much of the body as the proxy wants: who still sends when he is refused may see his connection broken.
@@ -99,7 +98,7 @@ async def test_headers_beyond_its_buffer_and_bodies_beyond_ours_never_reach_the_
     await writer.wait_closed()
 
 
-async def test_one_address_has_no_more_than_its_connections(proxied: Proxied):
+async def test_one_address_has_no_more_than_its_connections(proxied):
     opened = [await asyncio.open_connection("127.0.0.1", proxied.port) for _ in range(100)]
     async with proxied.caller("127.0.0.1") as same, proxied.caller("127.0.0.2") as other:
         with pytest.raises(httpx.TransportError):

@@ -5,20 +5,19 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from support.plain_http import SCORED, Behaviour, Reply, plain_server_in_a_thread
+from support.plain_http import SCORED, plain_server_in_a_thread
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import ErrorCode, ErrorDetail, ErrorReply, Limits, ModelDescription, ModelsReply
 
 MODEL = ModelDescription(
     scorer="fed", model="fed:1.0.0", digest="0", graph="fp32", max_text_tokens=128, max_turn_tokens=384
 )
-MODELS: Reply = (200, {}, ModelsReply(request_id="a", models=[MODEL], limits=Limits()).model_dump_json().encode())
+MODELS = (200, {}, ModelsReply(request_id="a", models=[MODEL], limits=Limits()).model_dump_json().encode())
 
 
-def refusal(status: int, code: ErrorCode, retry_after_ms: int | None = None) -> Reply:
+def refusal(status, code, retry_after_ms=None):
     error = ErrorDetail(code=code, message="", retry_after_ms=retry_after_ms)
     return (status, {}, ErrorReply(error=error, request_id="a").model_dump_json().encode())
 
@@ -26,8 +25,8 @@ def refusal(status: int, code: ErrorCode, retry_after_ms: int | None = None) -> 
 REFUSED, EXPIRED = refusal(429, ErrorCode.OVERLOADED, 100), refusal(504, ErrorCode.DEADLINE_EXCEEDED)
 
 
-def serve(score: Callable[[object], Reply]) -> Behaviour:
-    async def behave(path: str, body: bytes) -> Reply:
+def serve(score):
+    async def behave(path, body):
         await asyncio.sleep(0.01)
         return MODELS if path == "/v1/models" else score(json.loads(body))
 
@@ -47,16 +46,14 @@ min_answered_per_second = 0.01
 """
 
 
-def run_command(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def run_command(folder, *arguments):
     """Runs a Python program of these words to its end."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
-def load(
-    port: int, folder: Path, *more: object, scenario: str = "steady", p50_ms: float = 10_000
-) -> "subprocess.CompletedProcess[str]":
+def load(port, folder, *more, scenario="steady", p50_ms=10_000):
     """The scenario under the same budget for every kind of user."""
     kinds, budgets = ("conversation", "flood", "batch", "grpc", "stream"), folder / "budgets.toml"
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,14 +65,13 @@ def load(
 STEADY = ("--seconds", 3, "--pace", 30)
 
 
-def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: Path):
-    came: list[dict] = []
+def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path):
+    came = []
     flood = Traffic(TrafficSettings(repeat_share=0.5, scorers=("fed",), deadline_ms=700), "flood 1")
     asked_first = [flood.next_ask().item["response"] for _ in range(3)]
     answered_first = iter([SCORED, EXPIRED, REFUSED])
 
-    def score(body: object) -> Reply:
-        assert isinstance(body, dict)
+    def score(body):
         came.append(body)
         if "items" in body:
             return (200, {}, b'{"request_id": "a", "results": [%s]}' % b", ".join([SCORED[2]] * len(body["items"])))
@@ -101,7 +97,7 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: P
     assert "</html>" in (tmp_path / "out" / "steady.html").read_text()
 
 
-def test_locust_alone_sends_no_load_to_another_machine(tmp_path: Path):
+def test_locust_alone_sends_no_load_to_another_machine(tmp_path):
     words = ["-f", LOADTESTS / "locustfile.py", "--host", "http://example.org:3000"]
     done = run_command(tmp_path, "-m", "locust", "--headless", *words)
     assert done.returncode != 0

@@ -7,9 +7,7 @@ import os
 import tarfile
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 from bentoml._internal.configuration.containers import BentoMLContainer
@@ -28,11 +26,11 @@ STARTER_REFERENCE = f"engagement:{STARTER_VERSION}"
 class Store:
     """Runs a command on the store in a folder; returns what it printed."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home):
         (home / "models").mkdir(parents=True)
         self._models = ModelStore(home / "models")
 
-    def __call__(self, *words: str | Path, expect: int = 0) -> str:
+    def __call__(self, *words, expect=0):
         BentoMLContainer.model_store.set(self._models)
         try:
             done = CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "200"}, prog_name="turnscore models")
@@ -43,11 +41,11 @@ class Store:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store(tmp_path / "bentoml")
 
 
-def test_bundles_are_imported_listed_shown_verified_and_exported(store: Store, tmp_path: Path):
+def test_bundles_are_imported_listed_shown_verified_and_exported(store, tmp_path):
     for version in ("1.9.0", "1.10.0"):
         store("import", make_bundle(tmp_path / version, version=version).folder)
     listed = store("list")
@@ -66,7 +64,7 @@ def test_bundles_are_imported_listed_shown_verified_and_exported(store: Store, t
     assert json.loads(elsewhere("show", "engagement:1.9.0"))["version"] == "1.9.0"
 
 
-def test_what_cannot_be_trusted_is_refused_with_a_sentence(store: Store, tmp_path: Path):
+def test_what_cannot_be_trusted_is_refused_with_a_sentence(store, tmp_path):
     bundle = make_bundle(tmp_path / "bundle")
     store("import", bundle.folder)
     assert "stored engagement:1.0.0" in store("import", bundle.folder)
@@ -87,11 +85,11 @@ def test_what_cannot_be_trusted_is_refused_with_a_sentence(store: Store, tmp_pat
     assert "does not exist" in store("import", tmp_path / "nothing.tar.gz", expect=1)
 
 
-def stored_file(tmp_path: Path, version: str, name: str) -> Path:
+def stored_file(tmp_path, version, name):
     return tmp_path / "bentoml" / "models" / "engagement" / version / name
 
 
-def test_a_damaged_stored_bundle_is_refused_and_not_replaced_by_the_starter(store: Store, tmp_path: Path):
+def test_a_damaged_stored_bundle_is_refused_and_not_replaced_by_the_starter(store, tmp_path):
     assert str(STARTER) in store("verify", STARTER_REFERENCE)
     store("import", make_bundle(tmp_path / "bundle", version=STARTER_VERSION).folder)
     graph = stored_file(tmp_path, STARTER_VERSION, "graph.onnx")
@@ -101,7 +99,7 @@ def test_a_damaged_stored_bundle_is_refused_and_not_replaced_by_the_starter(stor
         assert "graph.onnx has SHA-256" in store("verify", reference, expect=1)
 
 
-def test_one_broken_manifest_leaves_the_other_bundles_usable(store: Store, tmp_path: Path):
+def test_one_broken_manifest_leaves_the_other_bundles_usable(store, tmp_path):
     for version in ("1.9.0", "1.10.0", "1.11.0"):
         store("import", make_bundle(tmp_path / version, version=version).folder)
     stored_file(tmp_path, "1.9.0", "manifest.json").write_text("{")
@@ -118,7 +116,7 @@ def test_one_broken_manifest_leaves_the_other_bundles_usable(store: Store, tmp_p
     assert "manifest.json" in store("verify", "engagement:1.9.0", expect=1)
 
 
-def test_a_stored_bundle_that_calls_itself_another_is_refused(store: Store, tmp_path: Path):
+def test_a_stored_bundle_that_calls_itself_another_is_refused(store, tmp_path):
     for version in ("1.9.0", "1.10.0"):
         store("import", make_bundle(tmp_path / version, version=version).folder)
     stored_file(tmp_path, "1.9.0", "manifest.json").write_bytes(
@@ -130,16 +128,16 @@ def test_a_stored_bundle_that_calls_itself_another_is_refused(store: Store, tmp_
 @pytest.mark.parametrize(
     "reference", ["~nouser/x", "no/such/folder", "a b", "Engagement", "engagement:1", ":1.0.0", ""]
 )
-def test_a_reference_to_nothing_is_refused_with_a_sentence(store: Store, reference: str):
+def test_a_reference_to_nothing_is_refused_with_a_sentence(store, reference):
     assert store("verify", reference, expect=1).startswith("refused: ")
 
 
 @contextmanager
-def most_bytes_in(folder: Path) -> Iterator[Callable[[], int]]:
+def most_bytes_in(folder):
     """The most that lay in the folder at any moment of the block, looked at all the time."""
     sizes, ended = [0], threading.Event()
 
-    def look() -> None:
+    def look():
         while not ended.wait(0.005):
             with suppress(FileNotFoundError):
                 sizes.append(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
@@ -153,7 +151,7 @@ def most_bytes_in(folder: Path) -> Iterator[Callable[[], int]]:
         watcher.join()
 
 
-def write_bomb(path: Path, size: int, kind: bytes = tarfile.REGTYPE) -> Path:
+def write_bomb(path, size, kind=tarfile.REGTYPE):
     """An archive of zeros, a thousandth of what it unpacks to: as a file, or as a header that is read at once."""
     member = tarfile.TarInfo("graph.onnx")
     member.size, member.type = size, kind
@@ -165,7 +163,7 @@ def write_bomb(path: Path, size: int, kind: bytes = tarfile.REGTYPE) -> Path:
 
 
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE])
-def test_an_archive_bomb_is_refused_before_it_is_unpacked(store: Store, tmp_path: Path, kind: bytes):
+def test_an_archive_bomb_is_refused_before_it_is_unpacked(store, tmp_path, kind):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     bomb = write_bomb(tmp_path / "bomb.tar.gz", 2**27, kind)
@@ -196,10 +194,10 @@ def test_an_archive_of_many_files_or_folders_is_refused_and_leaves_nothing(store
     assert list(scratch.iterdir()) == []
 
 
-def test_a_full_store_refuses_a_bundle_and_keeps_nothing_of_it(store: Store, tmp_path: Path):
+def test_a_full_store_refuses_a_bundle_and_keeps_nothing_of_it(store, tmp_path):
     bundle = make_bundle(tmp_path / "bundle")
 
-    def fill(*_: Path) -> None:
+    def fill(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.MonkeyPatch.context() as patch:

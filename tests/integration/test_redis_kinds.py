@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from pathlib import Path
 
 import pytest
 from support.cache_loads import (
@@ -18,14 +17,14 @@ from support.cache_loads import (
 )
 from support.certificates import certificate, private_key
 from support.files import movable
-from support.processes import RedisServer, running_cluster, running_redis, running_sentinel
+from support.processes import running_cluster, running_redis, running_sentinel
 from turnscore_service.cache.cli import app
 from turnscore_service.cache.redis_client import Draw, PendingWrite, open_store
 from turnscore_service.settings.cache import CacheSettings
 from typer.testing import CliRunner
 
 
-async def test_a_socket_of_this_machine(redis: RedisServer):
+async def test_a_socket_of_this_machine(redis):
     async with loaded_service(f"unix://{redis.socket}") as load:
         await works(load)
         redis.kill()
@@ -34,7 +33,7 @@ async def test_a_socket_of_this_machine(redis: RedisServer):
         await works(load)
 
 
-async def test_a_user_who_may_touch_nothing_but_the_caches_keys(redis: RedisServer):
+async def test_a_user_who_may_touch_nothing_but_the_caches_keys(redis):
     rules = ["on", ">p:a/s s", "~turnscore:*", "-@all", "+@connection", "+get", "+mget", "+set"]
     admin = redis.client()
     admin.execute_command("ACL", "SETUSER", "scores", *rules)
@@ -57,7 +56,7 @@ async def test_a_user_who_may_touch_nothing_but_the_caches_keys(redis: RedisServ
         await load.goes_on()
 
 
-async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis: RedisServer):
+async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis):
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate("authority")))
     tls.load_cert_chain(certificate("server"), private_key("server"))
     tls.verify_mode = ssl.CERT_REQUIRED
@@ -74,8 +73,8 @@ async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis: RedisServ
             assert round_trips() == trips
 
 
-async def test_a_cluster_keeps_and_clears_every_slots_scores_and_loses_those_of_a_node_that_is_away(tmp_path: Path):
-    def count(node: RedisServer) -> int:
+async def test_a_cluster_keeps_and_clears_every_slots_scores_and_loses_those_of_a_node_that_is_away(tmp_path):
+    def count(node):
         with node.client() as client:
             return len(client.keys("turnscore:3:*"))
 
@@ -108,7 +107,7 @@ async def test_a_cluster_keeps_and_clears_every_slots_scores_and_loses_those_of_
             await load.goes_on()
 
 
-async def test_the_master_that_sentinels_name_is_followed_to_the_next(tmp_path: Path):
+async def test_the_master_that_sentinels_name_is_followed_to_the_next(tmp_path):
     with running_redis(tmp_path) as master, running_redis(tmp_path) as replica:
         with replica.client() as client:
             client.execute_command("REPLICAOF", "127.0.0.1", master.port)

@@ -10,7 +10,7 @@ from turnscore_service.cache.redis_scores import RedisScores
 from turnscore_wire import Turn
 
 
-def scored(shared: RedisScores, *texts: str) -> tuple[int, list[float]]:
+def scored(shared, *texts):
     """Turns computed by an engine of its own, and their values."""
     loaded = {"fake": loaded_fake(FakeScorer())}
     dialogues = [Dialogue(text, [Turn(speaker="system", text=text)]) for text in texts]

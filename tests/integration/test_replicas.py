@@ -6,13 +6,11 @@ They are in this process, on scorers without a model: `make endurance` does it t
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake, loader_of
 from support.processes import behind_haproxy
@@ -31,11 +29,11 @@ pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="there i
 class Replica:
     """A service that can die, stop and start again at its address."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.port = free_port()
         self.checks = 0  # how often it was asked whether it is ready
 
-    async def start(self) -> None:
+    async def start(self):
         self.scorer, settings = FakeScorer(), Settings()
         self.runtime = Runtime(settings, loader_of({"fake": loaded_fake(self.scorer)}))
         self.runtime.start()
@@ -45,11 +43,11 @@ class Replica:
         self._serving = asyncio.create_task(self._server.serve())
         await until(lambda: self._server.started)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope, receive, send):
         self.checks += scope["path"] == "/readyz"
         await self._transport(scope, receive, send)
 
-    async def die(self) -> None:
+    async def die(self):
         """As a process that is killed: its port is closed, and what was in flight on it is never answered."""
         for listener in self._server.servers:
             listener.close()
@@ -58,7 +56,7 @@ class Replica:
         self._server.force_exit = True
         await self._stop()
 
-    async def restart(self) -> None:
+    async def restart(self):
         """As one that gets SIGTERM, and drains until the balancer has looked twice."""
         self.runtime.begin_drain()
         looked = self.checks
@@ -66,18 +64,18 @@ class Replica:
         await self._stop()
         await self.start()
 
-    async def _stop(self) -> None:
+    async def _stop(self):
         self._server.should_exit = True
         self.scorer.gate.set()
         await self._serving
         await self.runtime.stop()
 
-    async def end(self) -> None:
+    async def end(self):
         if not self._serving.done():
             await self.die()
 
 
-def configuration(port: int, replicas: list[Replica]) -> str:
+def configuration(port, replicas):
     """The balancer's own for HTTP: these servers instead of a name server, and five times as many checks."""
     text = CONFIG.read_text().partition("# Connections, not calls")[0]
     text = re.sub(r"resolvers network\n(    .*\n)+", "", text).replace("bind :3000", f"bind 127.0.0.1:{port}")
@@ -89,7 +87,7 @@ def configuration(port: int, replicas: list[Replica]) -> str:
 
 
 @pytest.fixture
-async def replicas() -> AsyncIterator[list[Replica]]:
+async def replicas():
     started = [Replica() for _ in range(3)]
     for each in started:
         await each.start()
@@ -99,19 +97,19 @@ async def replicas() -> AsyncIterator[list[Replica]]:
 
 
 @pytest.fixture
-async def url(replicas: list[Replica], tmp_path: Path) -> AsyncIterator[str]:
+async def url(replicas, tmp_path):
     port, file = free_port(), tmp_path / "haproxy.cfg"
     file.write_text(configuration(port, replicas))
     async with behind_haproxy(tmp_path, file, port) as url:
         yield url
 
 
-async def test_what_is_in_flight_on_a_replica_that_dies_is_answered_by_another(url: str, replicas: list[Replica]):
+async def test_what_is_in_flight_on_a_replica_that_dies_is_answered_by_another(url, replicas):
     first, *others = replicas
     for each in replicas:
         each.scorer.gate.clear()
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        asked: list[asyncio.Task[httpx.Response]] = []
+        asked = []
         while not all(each.scorer.batches for each in replicas):
             body = {"response": "a " * (len(asked) + 1), "deadline_ms": 60_000}
             asked.append(asyncio.create_task(client.post("/v1/score", json=body)))
@@ -128,12 +126,12 @@ async def test_what_is_in_flight_on_a_replica_that_dies_is_answered_by_another(u
         assert {each.status_code for each in again} == {200}
 
 
-async def test_a_rolling_restart_fails_no_request_and_every_new_replica_gets_some(url: str, replicas: list[Replica]):
+async def test_a_rolling_restart_fails_no_request_and_every_new_replica_gets_some(url, replicas):
     restarted = asyncio.Event()
     before = [each.scorer for each in replicas]
-    statuses: list[int] = []
+    statuses = []
 
-    async def call() -> None:
+    async def call():
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             for number in count():
                 answer = await client.post("/v1/score", json={"response": f"{number} {id(client)}"})
@@ -151,7 +149,7 @@ async def test_a_rolling_restart_fails_no_request_and_every_new_replica_gets_som
     assert all(each.scorer not in before for each in replicas)
 
 
-async def test_a_conversation_goes_on_with_another_replica_when_its_own_dies(url: str, replicas: list[Replica]):
+async def test_a_conversation_goes_on_with_another_replica_when_its_own_dies(url, replicas):
     async with AsyncTurnScoreClient(url, timeout_seconds=60) as client, client.conversation() as conversation:
         await conversation.say("user", "hello there")
         await conversation.say("system", "a b c")

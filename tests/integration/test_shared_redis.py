@@ -3,25 +3,19 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from support.bundles import make_bundle
 from support.cache_loads import QUICK, running_runtime, shared_level, state_of, total, until, uses_redis
 from support.fakes import FakeScorer
-from support.processes import RedisServer
 from support.transports import ready_runtime
 from turnscore_core.errors import OverloadedError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Deadline
-from turnscore_models.bundle import Bundle, write_bundle
+from turnscore_models.bundle import write_bundle
 from turnscore_service import metrics
 from turnscore_service.cache.redis_client import Draw
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest
 
@@ -29,11 +23,11 @@ from turnscore_wire import ScoreRequest
 class TwiceScorer(FakeScorer):
     """Another model: every value is twice the fake one's."""
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         return [replace(each, value=2 * each.value) for each in super().score(batch)]
 
 
-def loaded(scorer: FakeScorer, bundle: Bundle) -> dict[str, LoadedScorer]:
+def loaded(scorer, bundle):
     return {
         "engagement": LoadedScorer(
             scorer=scorer, bundle=bundle, variant="fp32", percentiles=tuple(index / 100 for index in range(101))
@@ -41,7 +35,7 @@ def loaded(scorer: FakeScorer, bundle: Bundle) -> dict[str, LoadedScorer]:
     }
 
 
-async def ask(url: str, scorers: dict[str, LoadedScorer]) -> list[tuple[float, bool]]:
+async def ask(url, scorers):
     """Value and whether it was cached, of one turn asked twice of a service that has just been started."""
     async with running_runtime(url, scorers, local_max_bytes=1_000_000, timeout_ms=5000) as runtime:
         await uses_redis(runtime)
@@ -50,7 +44,7 @@ async def ask(url: str, scorers: dict[str, LoadedScorer]) -> list[tuple[float, b
     return [(each.scores["engagement"].value, each.scores["engagement"].cached) for each in replies]
 
 
-async def test_services_serve_each_others_scores_of_the_same_bundle_and_of_no_other(redis: RedisServer, tmp_path: Path):
+async def test_services_serve_each_others_scores_of_the_same_bundle_and_of_no_other(redis, tmp_path):
     here, there, other = (make_bundle(tmp_path / name) for name in ("here", "there", "other"))
     with other.path_of("graph.onnx").open("ab") as file:
         file.write(b" ")
@@ -67,7 +61,7 @@ KEY = {"sha256": hashlib.sha256(b"secret").hexdigest(), "turns_per_second": 0.00
 
 
 @asynccontextmanager
-async def replicas(url: str, count: int = 2, **groups: Any) -> AsyncIterator[list[Runtime]]:
+async def replicas(url, count=2, **groups):
     """Services that share a Redis, and have asked it for a key's budget, without taking anything of it."""
     cache = {**QUICK, "url": url, **groups.pop("cache", {})}
     settings = Settings.model_validate({"cache": cache, "auth": {"keys": {"team": KEY}}, **groups})
@@ -80,7 +74,7 @@ async def replicas(url: str, count: int = 2, **groups: Any) -> AsyncIterator[lis
         yield runtimes
 
 
-async def score(runtime: Runtime, turns: int = 1) -> str:
+async def score(runtime, turns=1):
     runtime.access.admit("secret")
     items = [ScoreRequest(response=f"a {number}") for number in range(turns)]
     try:
@@ -93,11 +87,11 @@ async def score(runtime: Runtime, turns: int = 1) -> str:
 REFUSED = "this key"
 
 
-def local() -> float:
+def local():
     return total(metrics.KEY_LOCAL_REQUESTS, key="team")
 
 
-async def test_replicas_share_a_keys_budget_and_say_so_where_the_redis_is_away(redis: RedisServer):
+async def test_replicas_share_a_keys_budget_and_say_so_where_the_redis_is_away(redis):
     async with replicas(redis.url) as (one, two):
         await until(lambda: state_of("budget") == 0)
         before = local()
@@ -113,11 +107,10 @@ async def test_replicas_share_a_keys_budget_and_say_so_where_the_redis_is_away(r
         assert local() == before + 20
 
 
-async def test_a_batch_overdraws_the_shared_budget_once_and_what_is_refused_is_given_back(redis: RedisServer):
+async def test_a_batch_overdraws_the_shared_budget_once_and_what_is_refused_is_given_back(redis):
     async with replicas(redis.url, admission={"max_items": 4}) as (one, two):
         await until(lambda: state_of("budget") == 0)
         fake = one.pipeline().model_set.scorers["fake"].scorer
-        assert isinstance(fake, FakeScorer)
         fake.gate.clear()
         held = asyncio.create_task(score(one, 4))
         await until(lambda: len(fake.batches) > 0)
@@ -131,7 +124,7 @@ async def test_a_batch_overdraws_the_shared_budget_once_and_what_is_refused_is_g
         assert [await score(each) for each in (one, two)] == [REFUSED] * 2
 
 
-async def test_a_silent_redis_delays_a_key_by_one_timeout_until_it_is_left_alone(redis: RedisServer):
+async def test_a_silent_redis_delays_a_key_by_one_timeout_until_it_is_left_alone(redis):
     limit = 1.5  # much longer than all else that a call does on a busy machine
     async with replicas(redis.url, 1, cache={"timeout_ms": 1500, "breaker_retry_seconds": 60}) as (one,):
         await until(lambda: state_of("budget") == state_of("read") == 0)

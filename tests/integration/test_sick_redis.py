@@ -1,12 +1,8 @@
 """A Redis that falls sick under load, in every way: all answers are right, it is left alone, and it comes back."""
 
-from collections.abc import Callable
-
 import pytest
 from support.cache_loads import assert_left_alone, dropped, errors, loaded_service, state_of, until, works
 from support.processes import RedisServer, impostor
-
-Change = Callable[[RedisServer], None]
 
 
 @pytest.mark.parametrize(
@@ -14,7 +10,7 @@ Change = Callable[[RedisServer], None]
     [(RedisServer.kill, RedisServer.start, "connection"), (RedisServer.pause, RedisServer.resume, "timeout")],
     ids=["killed", "suspended"],
 )
-async def test_gone_and_back_again(redis: RedisServer, end: Change, begin: Change, cause: str):
+async def test_gone_and_back_again(redis, end, begin, cause):
     async with loaded_service(redis.url) as load:
         await works(load)
         before = errors("read", cause)
@@ -35,7 +31,7 @@ GARBAGE = (
 )
 
 
-async def test_replaced_by_a_socket_that_answers_garbage(redis: RedisServer):
+async def test_replaced_by_a_socket_that_answers_garbage(redis):
     """Callers meet the first reply, and the looks for its return the others too: both read in one way."""
     async with loaded_service(redis.url) as load:
         await works(load)

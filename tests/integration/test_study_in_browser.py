@@ -1,33 +1,30 @@
 """A study in Debian's Chromium: raters, three chatbots and a degraded one, and axe-core on every page."""
 
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 from support.conditions import until
 from support.files import write_lines
 from support.pages import find_violations
 from support.studies import ScriptedBot, plan_fields
 from support.transports import listening
-from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database
+from turnscore_assessment.study.database import dialogues, open_database
 from turnscore_assessment.study.demo import INPUTS, Judgement, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.server import build_app, list_origins
-from turnscore_assessment.study.workers import WorkerLink, invite_workers
+from turnscore_assessment.study.workers import invite_workers
 from turnscore_load.machine import free_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 # By default a connection that is quiet for 5 s is closed, on a slow machine just when it is used again.
-QUIET: dict[str, Any] = {"timeout_keep_alive": 60, "lifespan": "auto"}
+QUIET = {"timeout_keep_alive": 60, "lifespan": "auto"}
 _PATIENCE_MS = 120_000  # for one step of a page. A machine may be slow: only what hangs takes longer.
 
 
-def make_demo_plan(folder: Path, port: int) -> StudyPlan:
+def make_demo_plan(folder, port):
     demo = files("turnscore_assessment.study") / "demo_files"
     for name in ("STUDY.toml", "corpus.jsonl"):
         text = demo.joinpath(name).read_text(encoding="utf-8")
@@ -36,7 +33,7 @@ def make_demo_plan(folder: Path, port: int) -> StudyPlan:
 
 
 @asynccontextmanager
-async def served(plan: StudyPlan, workers: int) -> AsyncIterator[tuple[str, StudyDatabase, list[WorkerLink]]]:
+async def served(plan, workers):
     """The study's address, its database, and links of so many workers."""
     port = free_port()
     database = open_database(plan)
@@ -46,31 +43,31 @@ async def served(plan: StudyPlan, workers: int) -> AsyncIterator[tuple[str, Stud
         yield f"http://{address}", database, links
 
 
-async def new_context(browser: Any, **options: Any) -> Any:
+async def new_context(browser, **options):
     context = await browser.new_context(**options)
     context.set_default_timeout(_PATIENCE_MS)
     return context
 
 
-async def test_a_rater_takes_part_on_pages_without_a_barrier(tmp_path: Path, browser: Any) -> None:
+async def test_a_rater_takes_part_on_pages_without_a_barrier(tmp_path, browser):
     bots = free_port()
     plan = make_demo_plan(tmp_path, bots)
-    violations: dict[str, list[str]] = {}
-    complaints: list[str] = []
+    violations = {}
+    complaints = []
     async with listening(create_demo_app(), port=bots, **QUIET), served(plan, 1) as (url, database, [link]):
         context = await new_context(browser)
         context.on("console", lambda message: complaints.append(message.text))
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         page, judgement = await context.new_page(), Judgement(0, guesses=False)
 
-        async def look(name: str) -> None:
+        async def look(name):
             if name not in violations:
                 violations[name] = await find_violations(page)
 
-        async def press(name: str) -> None:
+        async def press(name):
             await page.get_by_role("button", name=name).press("Enter")
 
-        async def talk_and_rate() -> None:
+        async def talk_and_rate():
             for number, text in enumerate(INPUTS):
                 field = page.get_by_label("Your message")
                 await field.fill(text)
@@ -106,7 +103,7 @@ async def test_a_rater_takes_part_on_pages_without_a_barrier(tmp_path: Path, bro
     assert sorted(each.system for each in ratings.dialogues) == ["brief", "companion", "degraded", "echo"]
 
 
-async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_path: Path, browser: Any) -> None:
+async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_path, browser):
     turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]
     recorded = write_lines(tmp_path / "recorded.jsonl", *({"id": name, "turns": turns} for name in ("d1", "d2")))
     systems = [{"name": "A", "dialogues": recorded}]
@@ -115,12 +112,12 @@ async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_pa
     async with served(plan, 1) as (url, database, [link]):
         page = await (await new_context(browser, color_scheme="dark")).new_page()
 
-        async def see(heading: str) -> None:
+        async def see(heading):
             await page.get_by_role("heading", name=heading, exact=True, level=1).wait_for()
             assert await page.evaluate("document.activeElement.tagName") == "H1", heading
             assert await find_violations(page) == [], heading
 
-        async def press(*keys: str) -> None:
+        async def press(*keys):
             for key in keys:
                 await page.keyboard.press(key)
 
@@ -157,7 +154,7 @@ async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_pa
         assert database.run_here(_read_ratings) == []
 
 
-async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(tmp_path: Path, browser: Any) -> None:
+async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(tmp_path, browser):
     bot, bots = ScriptedBot(), free_port()
     systems = [{"name": name, "url": f"http://127.0.0.1:{bots}/v1/chat/completions"} for name in "AB"]
     plan = StudyPlan.model_validate(plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems))
@@ -171,7 +168,7 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
         alert, again = page.get_by_role("alert"), page.get_by_role("button", name="Try again")
         give_up = page.get_by_role("button", name="Go on without this conversation")
 
-        async def say(where: Any, text: str) -> None:
+        async def say(where, text):
             await where.get_by_label("Your message").fill(text)
             await where.get_by_label("Your message").press("Enter")
 
@@ -212,5 +209,5 @@ async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(
         await page.get_by_role("heading", name="Next: conversation 2 of 2", exact=True).wait_for()
 
 
-def _read_ratings(connection: Connection) -> list[dict[str, float]]:
+def _read_ratings(connection):
     return list(connection.execute(select(dialogues.c.ratings).where(dialogues.c.state == "rated")).scalars())

@@ -12,14 +12,14 @@ from turnscore_load.processes import Process, started
 PROGRAM = Path(sys.executable).with_name("turnscore")
 
 
-def program(folder: Path, *words: str) -> Process:
+def program(folder, *words):
     """The command, which is ready when it says that it serves."""
     process = Process([PROGRAM, "study", *words], folder)
     process.ready = lambda: "serving" in process.log_end()
     return process
 
 
-def test_two_commands_run_a_study_of_demo_chatbots(tmp_path: Path) -> None:
+def test_two_commands_run_a_study_of_demo_chatbots(tmp_path):
     demo, port = str(free_port()), str(free_port())
     study = program(tmp_path / "study", "serve", str(tmp_path / "STUDY.toml"), "--port", port, "--invite", "1")
     with (

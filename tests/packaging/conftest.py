@@ -2,7 +2,6 @@ import os
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.environments import NOT_COMPILED, empty_environment, pip_install
@@ -20,7 +19,7 @@ for folder in sys.argv[2:]:
 
 
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheels(tmp_path_factory):
     """A folder with the freshly built wheels of all distributions, built by what they ask for and nothing else."""
     folder = tmp_path_factory.mktemp("wheels")
     builder = empty_environment(tmp_path_factory.mktemp("builder"))
@@ -38,5 +37,5 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _asked_to_build(distribution: str) -> dict[str, Any]:
+def _asked_to_build(distribution):
     return dict(tomllib.loads((ROOT / distribution / "pyproject.toml").read_text())["build-system"])

@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
 
 
-def run(command: list[str], folder: Path, **environment: str) -> None:
+def run(command, folder, **environment):
     done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")
-def bento(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bento(wheels, tmp_path_factory):
     """The folder of a freshly built bento."""
     build, home = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("bentoml")
     for name in ("bentofile.yaml", ".bentoignore", "README.md", "LICENSE"):
@@ -36,7 +36,7 @@ def bento(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.packaging
-def test_the_bento_serves_without_a_checkout_and_a_killed_supervisor_leaves_nothing(bento: Path, tmp_path: Path):
+def test_the_bento_serves_without_a_checkout_and_a_killed_supervisor_leaves_nothing(bento, tmp_path):
     """pip finds every pin there already, and no index: what serve.txt lacks, or has in another version, it refuses."""
     environment = tmp_path / "environment"
     environment_with(environment, ["pip", *pins("serve.txt")])

@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from support.environments import empty_environment, pip_install
@@ -30,29 +28,29 @@ print(json.dumps({
 LISTING = "import importlib.metadata as found; print(*(each.name for each in found.distributions()))"
 
 
-def run(*command: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":
+def run(*command, cwd):
     return subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def succeed(*command: str | Path, cwd: Path) -> str:
+def succeed(*command, cwd):
     done = run(*command, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("client-alone")
 
 
 @pytest.fixture(scope="module")
-def wheel(wheels: Path) -> Path:
+def wheel(wheels):
     [built] = wheels.glob("turnscore_client-*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
-def python(folder: Path, wheel: Path) -> Path:
+def python(folder, wheel):
     """The interpreter of a fresh environment with the wheel and what it asks for."""
     interpreter = empty_environment(folder / "environment")
     done = pip_install(interpreter, wheel)
@@ -60,23 +58,23 @@ def python(folder: Path, wheel: Path) -> Path:
     return interpreter
 
 
-def installed(python: Path, folder: Path) -> Sequence[str]:
+def installed(python, folder):
     return succeed(python, "-I", "-c", LISTING, cwd=folder).split()
 
 
-def test_a_turn_makes_the_round_trip_where_only_the_client_is_installed(python: Path, wheel: Path, folder: Path):
+def test_a_turn_makes_the_round_trip_where_only_the_client_is_installed(python, wheel, folder):
     told = json.loads(succeed(python, "-I", "-c", ROUND_TRIP, *HEAVY, cwd=folder))
     assert told == {"version": wheel.name.split("-")[1], "value": 0.83, "found": []}
 
 
-def test_it_brings_httpx_and_pydantic_and_no_more_than_they_need(python: Path, folder: Path):
+def test_it_brings_httpx_and_pydantic_and_no_more_than_they_need(python, folder):
     names = {name.lower().replace("_", "-") for name in installed(python, folder)}
     needed = {"httpx", "httpcore", "h11", "anyio", "idna", "certifi", "sniffio", "typing-extensions"}
     needed |= {"pydantic", "pydantic-core", "annotated-types", "typing-inspection"}
     assert names - needed == {"turnscore-client"}
 
 
-def test_the_command_without_its_extra_says_what_to_install(python: Path, folder: Path):
+def test_the_command_without_its_extra_says_what_to_install(python, folder):
     done = run(python.parent / "turnscore", "score", "dialogue.jsonl", cwd=folder)
     assert done.returncode == 2
     assert done.stderr == (

@@ -5,17 +5,15 @@ import re
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PACKAGES: Mapping[str, tuple[str, ...]] = {
+PACKAGES = {
     ".": ("service/turnscore_service",),
     "core": ("core/turnscore_core", "model_store/turnscore_models"),
     "clients": ("clients/turnscore_wire", "clients/turnscore_client"),
@@ -23,7 +21,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "exporters": ("exporters/turnscore_exporters",),
     "corpora": ("corpora/turnscore_corpus",),
 }
-DATA: Mapping[str, set[str]] = {
+DATA = {
     ".": {"turnscore_service/api/page/static/turnscore/client.js"},
     "core": {"turnscore_models/starter/engagement/manifest.json"},
     "clients": {"turnscore_wire/v1/turnscore.proto"},
@@ -45,11 +43,11 @@ BROUGHT = {
 HOSTS = {"open_webui", "rasa"}  # What imports us, and is imported only where it does.
 
 
-def project_of(folder: str) -> dict[str, Any]:
+def project_of(folder):
     return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
 
 
-def declared(folder: str) -> dict[str, Requirement]:
+def declared(folder):
     """By name: what the distribution asks for, extras included."""
     project = project_of(folder)
     extras = project.get("optional-dependencies", {})
@@ -57,7 +55,7 @@ def declared(folder: str) -> dict[str, Requirement]:
     return {canonicalize_name(each.name): each for each in map(Requirement, words)}
 
 
-def imported(folder: str) -> Iterator[tuple[str, str]]:
+def imported(folder):
     """The top-level packages that its modules import, with the module."""
     for package in PACKAGES[folder]:
         for file in sorted((ROOT / package).rglob("*.py")):
@@ -70,7 +68,7 @@ def imported(folder: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.packaging
 @pytest.mark.parametrize("folder", PACKAGES)
-def test_a_wheel_holds_its_packages_and_no_other(folder: str, wheels: Path):
+def test_a_wheel_holds_its_packages_and_no_other(folder, wheels):
     name = project_of(folder)["name"].replace("-", "_")
     [wheel] = wheels.glob(f"{name}-[0-9]*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -81,12 +79,12 @@ def test_a_wheel_holds_its_packages_and_no_other(folder: str, wheels: Path):
 
 
 @pytest.mark.parametrize("folder", PACKAGES)
-def test_what_a_distribution_imports_it_asks_for(folder: str):
+def test_what_a_distribution_imports_it_asks_for(folder):
     """By itself, so that it does not run only where another one has brought what it needs."""
     home = {Path(package).name: each for each in PACKAGES for package in PACKAGES[each]}
     found_in = packages_distributions() | {package: [project_of(each)["name"]] for package, each in home.items()}
     asked = {project_of(folder)["name"], *declared(folder)}
-    missing: dict[str, str] = {}
+    missing = {}
     for package, file in imported(folder):
         names = {str(canonicalize_name(each)) for each in found_in.get(package, [package])}
         names |= {BROUGHT[name] for name in names if name in BROUGHT}
@@ -105,7 +103,7 @@ def test_the_versions_are_one_and_each_asks_for_the_others_of_it():
 
 
 @pytest.mark.parametrize("file", ["Dockerfile", "deploy/corpus/Dockerfile"])
-def test_an_image_is_given_the_wheels_that_its_wheels_need(file: str):
+def test_an_image_is_given_the_wheels_that_its_wheels_need(file):
     projects = {each["name"]: each for each in map(project_of, PACKAGES)}
     given = {each.replace("_", "-") for each in re.findall(r"(turnscore\w*)-\*\.whl", (ROOT / file).read_text())}
     assert given >= {"turnscore"}

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tarfile
 import tomllib
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +28,7 @@ console.log(scores.engagement.value);
 
 
 @pytest.fixture(scope="module")
-def release(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(wheels, tmp_path_factory):
     """The folder, as `make release` fills it."""
     folder = tmp_path_factory.mktemp("release")
     for wheel in wheels.glob("*.whl"):
@@ -40,7 +39,7 @@ def release(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def served_on_a_terminal(program: Path, folder: Path) -> Iterator[str]:
+def served_on_a_terminal(program, folder):
     """The last line of `turnscore serve`, which it writes when it is ready."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(("TURNSCORE_", "PYTHON"))}
     own |= {"TURNSCORE_HTTP__PORT": str(free_port()), "TURNSCORE_GRPC__PORT": str(free_port())}
@@ -62,7 +61,7 @@ def served_on_a_terminal(program: Path, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.skipif(NPM is None, reason="there is no npm")
-def test_the_service_serves_its_starter_bundles_to_the_client_of_npm_without_a_checkout(release: Path, tmp_path: Path):
+def test_the_service_serves_its_starter_bundles_to_the_client_of_npm_without_a_checkout(release, tmp_path):
     """pip and npm are given files, as docs/deploy.md does, and need nothing that is not installed already."""
     interpreter = environment_with(tmp_path / "environment", pins("serve.txt"))
     ours, core, client = (release / f"{name}-{VERSION}-py3-none-any.whl" for name in OURS)
@@ -84,7 +83,7 @@ needs_both = pytest.mark.skipif(HELM is None or NPM is None, reason="there is no
 
 
 @needs_both
-def test_the_packed_chart_renders_what_the_charts_folder_does(release: Path):
+def test_the_packed_chart_renders_what_the_charts_folder_does(release):
     [chart] = [each for each in release.glob("turnscore-*.tgz") if "javascript" not in each.name]
     done = helm("template", "turnscore", str(chart))
     assert done.returncode == 0, done.stderr
@@ -93,7 +92,7 @@ def test_the_packed_chart_renders_what_the_charts_folder_does(release: Path):
 
 
 @needs_both
-def test_what_is_packed_has_only_what_git_knows(tmp_path: Path):
+def test_what_is_packed_has_only_what_git_knows(tmp_path):
     checkout, folder = tmp_path / "checkout", tmp_path / "release"
     folder.mkdir()
     for each in ("deploy", "clients/javascript"):
@@ -105,7 +104,7 @@ def test_what_is_packed_has_only_what_git_knows(tmp_path: Path):
         (checkout / stray).write_text("REDIS_PASSWORD=secret")
     path = f"{Path(str(HELM)).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run([checkout / "deploy/release.sh", "pack", folder], env={**os.environ, "PATH": path}, check=True)
-    names: list[list[str]] = []
+    names = []
     for each in folder.iterdir():
         with tarfile.open(each) as opened:
             names.append(opened.getnames())

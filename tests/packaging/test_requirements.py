@@ -6,13 +6,12 @@ import zipfile
 from importlib.metadata import metadata
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support.environments import pins, unhashed
 
 ROOT = Path(__file__).parents[2]
-licences: Any = SimpleNamespace(**runpy.run_path(str(ROOT / "deploy" / "licences.py")))
+licences = SimpleNamespace(**runpy.run_path(str(ROOT / "deploy" / "licences.py")))
 OURS = (
     "turnscore",
     "turnscore-core",
@@ -40,7 +39,7 @@ def test_on_a_gpu_only_the_runtime_and_its_cuda_wheels_are_others():
 
 
 @pytest.mark.parametrize(("image", "served"), [("image-cpu.txt", "serve.txt"), ("image-cuda.txt", "serve-gpu.txt")])
-def test_an_image_installs_what_is_served_each_file_by_its_hash(image: str, served: str):
+def test_an_image_installs_what_is_served_each_file_by_its_hash(image, served):
     installed = pins(image)
     del installed["async-timeout"]  # what redis needs before Python 3.11.3
     assert installed == pins(served)
@@ -55,7 +54,7 @@ def test_every_image_that_installs_checks_the_hashes():
     assert all('"--require-hashes"' in line for line in installs)
 
 
-def described(name: str) -> dict[str, Any]:
+def described(name):
     """The installed distribution, with the licence that it declares."""
     found = metadata(name)
     classifiers = [each for each in found.get_all("Classifier") or () if each.startswith("License ::")]
@@ -83,7 +82,7 @@ def test_every_distribution_that_ours_need_has_a_licence_within_the_policy():
         ("", "its licence is unknown"),
     ],
 )
-def test_a_component_outside_the_policy_or_unknown_is_refused(licence: str, reason: str | None):
+def test_a_component_outside_the_policy_or_unknown_is_refused(licence, reason):
     component = {"name": "made-up", "licenses": [{"license": {"name": licence}}] if licence else []}
     assert licences.refusal_of(component) == reason
     if reason != "its licence is unknown":
@@ -92,7 +91,7 @@ def test_a_component_outside_the_policy_or_unknown_is_refused(licence: str, reas
 
 
 @pytest.mark.parametrize("declared", [[], [{"license": {"name": "3-Clause BSD License"}}]])
-def test_what_a_person_found_holds_while_a_component_declares_what_it_did_or_nothing(declared: list[Any]):
+def test_what_a_person_found_holds_while_a_component_declares_what_it_did_or_nothing(declared):
     component = {"name": "protobuf", "licenses": declared}
     assert (licences.refusal_of(component), licences.licences_of(component)) == (None, ["BSD-3-Clause"])
     component["licenses"] = [*declared, {"license": {"id": "AGPL-3.0-only"}}]
@@ -100,7 +99,7 @@ def test_what_a_person_found_holds_while_a_component_declares_what_it_did_or_not
     assert "BSD-3-Clause" not in licences.licences_of(component)
 
 
-def test_bundles_are_judged_and_listed_by_the_whole_licence_of_their_manifests(tmp_path: Path):
+def test_bundles_are_judged_and_listed_by_the_whole_licence_of_their_manifests(tmp_path):
     wheel = tmp_path / "made_up-1-py3-none-any.whl"
     made_up = {"name": "made-up", "version": "1", "licence": "MIT (trained on X, CC BY-NC 4.0)"}
     with zipfile.ZipFile(wheel, "w") as opened:
@@ -115,7 +114,7 @@ def test_bundles_are_judged_and_listed_by_the_whole_licence_of_their_manifests(t
     assert marked == {"bundle:engagement", "bundle:fed", "bundle:quality", "bundle:reaction", "bundle:sentiment_stop"}
 
 
-def test_a_refused_component_stops_the_release_and_the_table_names_all(tmp_path: Path):
+def test_a_refused_component_stops_the_release_and_the_table_names_all(tmp_path):
     component = {
         "type": "library",
         "name": "made-up",

@@ -1,27 +1,23 @@
 """FED's one pass gives the numbers of one pass for each follow-up: all qualities, both losses, both joins."""
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from pydantic import JsonValue
 from support.exporter_data import PublishedFed, export_tiny_fed, save_tiny_dialogpt
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.fed.scorer import FedScorer
-from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.bundles.self_test import build_turn
 from turnscore_exporters.fed import bundle as bundle_module
 from turnscore_exporters.fed.bundle import read_qualities
 from turnscore_exporters.fed.language_model import END_OF_TEXT
-from turnscore_models.bundle import Bundle
 
 TOLERANCE = 1e-4
 WINDOW = 1024
 QUALITIES = read_qualities()
 FOLLOW_UPS = {name: each.model_dump() for name, each in QUALITIES.qualities.items()}
-CONVERSATIONS: list[list[str]] = [
+CONVERSATIONS = [
     ["hi, seen any good films?", "yes, a heist film set in Lisbon. do you like those?"],
     ["Good evening!"],
     ["a", "b", "c", "."],
@@ -39,7 +35,7 @@ TURN_LEVEL = {name: FOLLOW_UPS[name] for name in QUALITIES.sets["fed-turn"]}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
+def _one_thread():
     """These passes are too small to share: on a busy machine waiting for a second thread takes most of the time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -48,12 +44,12 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> PublishedFed:
+def published(tmp_path_factory):
     return PublishedFed(save_tiny_dialogpt(tmp_path_factory.mktemp("dialogpt")))
 
 
 @pytest.fixture(scope="module")
-def bundle(published: PublishedFed, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(published, tmp_path_factory):
     checkpoint = Path(published.model.config.name_or_path)
     folder = tmp_path_factory.mktemp("fed") / "bundle"
     with pytest.MonkeyPatch.context() as patched:  # what the export compares is compared here
@@ -61,20 +57,18 @@ def bundle(published: PublishedFed, tmp_path_factory: pytest.TempPathFactory) ->
         return export_tiny_fed(checkpoint, folder, ("fp32", "cpu-int8"), count=12)
 
 
-def load(bundle: Bundle, join: str = "stripped", variant: str = "fp32") -> FedScorer:
+def load(bundle, join="stripped", variant="fp32"):
     options = {**bundle.manifest.options, "join": join}
     joined = replace(bundle, manifest=bundle.manifest.model_copy(update={"options": options}))
-    graph = {each: spec.file for each, spec in bundle.manifest.graphs.items()}[variant]  # type: ignore[index]
+    graph = {each: spec.file for each, spec in bundle.manifest.graphs.items()}[variant]
     return FedScorer(joined, OnnxBackend(bundle.path_of(graph), threads=1))
 
 
-def rate_all(
-    scorer: FedScorer, parts: Sequence[Sequence[str]], loss: str, names: Sequence[str], *, at_once: bool = True
-) -> list[dict[str, float]]:
+def rate_all(scorer, parts, loss, names, *, at_once=True):
     """Encodes the conversations in one call; scores their packs in one batch or one by one."""
     packs = scorer.encode(turns_of(scorer, parts, loss, names))
     batches = [packs] if at_once else [[pack] for pack in packs]
-    rated: dict[int, dict[str, float]] = {}
+    rated = {}
     for batch in batches:
         places = [place for pack in batch for place in pack.answers]
         for place, raw in zip(places, scorer.score(batch), strict=True):
@@ -82,7 +76,7 @@ def rate_all(
     return [rated[place] for place in range(len(parts))]
 
 
-def turns_of(scorer: FedScorer, parts: Sequence[Sequence[str]], loss: str, names: Sequence[str]) -> list[TurnToScore]:
+def turns_of(scorer, parts, loss, names):
     question = scorer.read_options({"qualities": list(names), "loss": loss})
     return [build_turn(texts, question) for texts in parts]
 
@@ -118,9 +112,7 @@ def test_a_context_of_1024_tokens_keeps_its_latest_and_tells_what_was_dropped(bu
     longest = max(
         (text for each in FOLLOW_UPS.values() for side in each.values() for text in side), key=_tokens_of(published)
     )
-    own: dict[str, JsonValue] = {
-        "own_qualities": {"longest": {"negative": [longest], "positive": ["That's a good point."]}}
-    }
+    own = {"own_qualities": {"longest": {"negative": [longest], "positive": ["That's a good point."]}}}
     for loss in LOSSES:
         question = scorer.read_options({**own, "loss": loss})
         [pack] = scorer.encode([build_turn(texts, question)])
@@ -135,7 +127,7 @@ def test_a_context_of_1024_tokens_keeps_its_latest_and_tells_what_was_dropped(bu
         assert raw.details == {"longest": raw.value}
 
 
-def test_the_int8_graph_stays_near_and_does_not_depend_on_the_batch(bundle: Bundle) -> None:
+def test_the_int8_graph_stays_near_and_does_not_depend_on_the_batch(bundle):
     names, scorer = list(TURN_LEVEL), load(bundle, variant="cpu-int8")
     exact = rate_all(load(bundle), CONVERSATIONS, "response_only", names)
     together, single = (
@@ -146,5 +138,5 @@ def test_the_int8_graph_stays_near_and_does_not_depend_on_the_batch(bundle: Bund
         assert one == pytest.approx(other, abs=TOLERANCE)
 
 
-def _tokens_of(published: PublishedFed) -> Callable[[str], int]:
+def _tokens_of(published):
     return lambda text: len(published.encode(text))

@@ -4,14 +4,13 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.pages import TEXT, Open
+from support.pages import TEXT
 from turnscore_wire.messages import ChatMessage, map_messages
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-OPENAI: dict[str, list[dict[str, Any]]] = {"messages": [
+OPENAI = {"messages": [
     {"role": "system", "content": "Be kind."},
     {"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "x"}}]},
     {"role": "assistant", "content": "hello there, how are you?"},
@@ -21,7 +20,7 @@ LINES = """{"context": [{"speaker": "user", "text": "hi"}], "response": "hello t
 {"turns": [{"speaker": "system", "text": "second"}]}"""
 
 
-async def test_one_click_in_the_page_judges_an_example_and_says_why(visit: Open) -> None:
+async def test_one_click_in_the_page_judges_an_example_and_says_why(visit):
     async with visit() as seen:
         page = seen.page
         await seen.look()
@@ -39,7 +38,7 @@ async def test_one_click_in_the_page_judges_an_example_and_says_why(visit: Open)
         assert await page.get_by_role("link", name="API docs").get_attribute("href") == "docs"
 
 
-async def test_a_user_s_turn_has_its_signals_beside_it_and_nobody_chooses_their_scorer(visit: Open) -> None:
+async def test_a_user_s_turn_has_its_signals_beside_it_and_nobody_chooses_their_scorer(visit):
     async with visit() as seen:
         page = seen.page
         assert await page.locator("ts-scorers").first.locator("input").evaluate_all("all => all.map(e => e.value)") == [
@@ -61,7 +60,7 @@ async def test_a_user_s_turn_has_its_signals_beside_it_and_nobody_chooses_their_
         assert await page.locator("#talk .signals").all_text_contents() == ["frustrated"]
 
 
-async def test_turns_and_charts_are_linked_both_ways_and_go_by_keyboard(visit: Open) -> None:
+async def test_turns_and_charts_are_linked_both_ways_and_go_by_keyboard(visit):
     async with visit() as seen:
         page = seen.page
         await page.get_by_role("button", name="A free weekend").press("Enter")
@@ -93,7 +92,7 @@ async def test_turns_and_charts_are_linked_both_ways_and_go_by_keyboard(visit: O
         (LINES, "Recognised as JSON lines (turns): 2 conversations, of which the chosen one is scored.", ["10"]),
     ],
 )
-async def test_what_is_pasted_is_recognised(visit: Open, pasted: str, told: str, numbers: list[str]) -> None:
+async def test_what_is_pasted_is_recognised(visit, pasted, told, numbers):
     async with visit() as seen:
         await seen.page.get_by_label("A conversation").fill(pasted)
         assert told in await seen.page.locator("#read .note").text_content()
@@ -101,7 +100,7 @@ async def test_what_is_pasted_is_recognised(visit: Open, pasted: str, told: str,
         assert await seen.numbers() == numbers
 
 
-async def test_what_is_not_recognised_is_said_before_anything_is_sent(visit: Open) -> None:
+async def test_what_is_not_recognised_is_said_before_anything_is_sent(visit):
     async with visit() as seen:
         box = seen.page.get_by_label("A conversation")
         for pasted, problem in (
@@ -120,7 +119,7 @@ async def test_what_is_not_recognised_is_said_before_anything_is_sent(visit: Ope
         await seen.look()
 
 
-async def test_a_reply_is_edited_ranked_and_replaced_and_the_page_says_by_how_much_it_changed(visit: Open) -> None:
+async def test_a_reply_is_edited_ranked_and_replaced_and_the_page_says_by_how_much_it_changed(visit):
     async with visit(color_scheme="dark") as seen:
         page = seen.page
         await seen.judge(TEXT)
@@ -145,7 +144,7 @@ async def test_a_reply_is_edited_ranked_and_replaced_and_the_page_says_by_how_mu
         assert await last.locator(".said").text_content() == "one two three four five six"
 
 
-async def test_details_have_every_head_and_quality_what_was_left_out_the_models_and_the_times(visit: Open) -> None:
+async def test_details_have_every_head_and_quality_what_was_left_out_the_models_and_the_times(visit):
     async with visit() as seen:
         page = seen.page
         await seen.judge(TEXT)
@@ -172,12 +171,12 @@ async def test_details_have_every_head_and_quality_what_was_left_out_the_models_
         await seen.look()
 
 
-async def test_what_is_taken_away_is_the_same_request_and_its_reply(visit: Open) -> None:
+async def test_what_is_taken_away_is_the_same_request_and_its_reply(visit):
     hostile = 'User: it\'s "so" $HOME \\n `x` %s\nBot: =1+1, "quoted"'
     async with visit(permissions=["clipboard-read", "clipboard-write"]) as seen:
         page = seen.page
         await seen.judge(hostile)
-        code: dict[str, str] = {}
+        code = {}
         for name in ("curl", "Python"):
             await page.get_by_role("button", name=name).click()
             code[name] = await page.get_by_role("dialog").locator("textarea").input_value()
@@ -186,7 +185,7 @@ async def test_what_is_taken_away_is_the_same_request_and_its_reply(visit: Open)
             await page.get_by_role("status").get_by_text("Copied.").wait_for()
             assert await page.evaluate("navigator.clipboard.readText()") == code[name]
             await page.get_by_role("status").evaluate("status => status.textContent = ''")
-        files: dict[str, str] = {}
+        files = {}
         for name in ("JSON", "CSV"):
             async with page.expect_download() as taking:
                 await page.get_by_role("button", name=name, exact=True).click()
@@ -201,7 +200,7 @@ async def test_what_is_taken_away_is_the_same_request_and_its_reply(visit: Open)
     assert files["CSV"].splitlines()[2].startswith('1,system,"\'=1+1, ""quoted""",0.1,10,fair,')
 
 
-async def test_two_conversations_are_compared_turn_by_turn(visit: Open) -> None:
+async def test_two_conversations_are_compared_turn_by_turn(visit):
     async with visit(color_scheme="dark") as seen:
         page = seen.page
         await page.get_by_role("link", name="Compare").click()
@@ -220,7 +219,7 @@ async def test_two_conversations_are_compared_turn_by_turn(visit: Open) -> None:
         await seen.look()
 
 
-MESSAGES: list[list[dict[str, Any]]] = [
+MESSAGES = [
     OPENAI["messages"],
     [{"role": "user", "content": " "}, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
     [
@@ -246,7 +245,7 @@ MESSAGES: list[list[dict[str, Any]]] = [
 ]
 
 
-async def test_messages_become_the_very_turns_that_the_service_makes_of_them(visit: Open) -> None:
+async def test_messages_become_the_very_turns_that_the_service_makes_of_them(visit):
     script = """async (all) => {
       const { recognise } = await import("./page/recognise.js");
       return all.map((messages) => recognise(JSON.stringify(messages)).dialogues[0].turns);
@@ -258,7 +257,7 @@ async def test_messages_become_the_very_turns_that_the_service_makes_of_them(vis
         ]
 
 
-async def run(*command: str) -> str:
+async def run(*command):
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

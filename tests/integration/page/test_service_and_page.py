@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.pages import AWAY, PHONE, TEXT, Open, dialogue_of, serving_page
+from support.pages import AWAY, PHONE, TEXT, dialogue_of, serving_page
 from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings
 
@@ -17,7 +17,7 @@ async def test_a_live_conversation_is_scored_as_it_is_said_and_survives_a_restar
         await seen.look()
         said = page.get_by_label("What is said")
 
-        async def say(text: str) -> None:
+        async def say(text):
             await said.fill(text)
             await said.press("Enter")
 
@@ -64,7 +64,7 @@ async def test_a_conversation_pasted_while_the_service_is_away_is_judged_when_it
         seen.forgive(*AWAY)
 
 
-async def test_the_page_asks_for_a_key_and_keeps_it_in_memory_alone(visit: Open) -> None:
+async def test_the_page_asks_for_a_key_and_keeps_it_in_memory_alone(visit):
     sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # of "secret"
     settings = Settings(auth=AuthSettings(keys={"reader": KeyEntry(sha256=sha256)}))
     async with serving_page(settings) as other, visit(other.url) as seen:
@@ -91,7 +91,7 @@ async def test_the_page_asks_for_a_key_and_keeps_it_in_memory_alone(visit: Open)
         seen.forgive("status of 401")
 
 
-async def test_hostile_texts_stay_texts(visit: Open) -> None:
+async def test_hostile_texts_stay_texts(visit):
     texts = [
         "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>",
         "שלום \u202e<b>olleh</b> مرحبا",
@@ -125,7 +125,7 @@ async def test_hostile_texts_stay_texts(visit: Open) -> None:
         seen.forgive("status of 413")
 
 
-async def test_a_thousand_turns_are_judged_and_one_of_them_is_edited(visit: Open) -> None:
+async def test_a_thousand_turns_are_judged_and_one_of_them_is_edited(visit):
     async with visit() as seen:
         page = seen.page
         await page.get_by_label("A conversation").fill(json.dumps(list(dialogue_of(1000))))
