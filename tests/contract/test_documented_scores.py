@@ -2,16 +2,15 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
+from support.files import ROOT
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scoring import score_turns
 from turnscore_models.bundle import read_bundle, starter_bundles
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "service/turnscore_service/api/page/static/examples.js"
 
 

@@ -11,7 +11,6 @@ import ssl
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import grpc
 import httpx
@@ -21,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.certificates import certificate, private_key
 from support.conditions import wait_until
 from support.fakes import hear, say
+from support.files import ROOT
 from support.processes import running_service
 from turnscore_client import ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError, TurnScoreGrpcClient
 from turnscore_wire.v1 import turnscore_pb2
@@ -28,7 +28,6 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-ROOT = Path(__file__).parents[2]
 FILES = {"TLS_CERT": certificate("server"), "TLS_KEY": private_key("server"), "TLS_CLIENT_CA": certificate("authority")}
 OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
 

@@ -1,12 +1,11 @@
 import os
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 from support.environments import NOT_COMPILED, empty_environment, pip_install
+from support.files import ROOT
 
-ROOT = Path(__file__).parents[2]
 DISTRIBUTIONS = (".", "core", "clients", "assessment", "exporters", "corpora")
 # What pip does for each in three processes, here in one for all.
 BUILD = """

@@ -4,13 +4,12 @@ import json
 import runpy
 import zipfile
 from importlib.metadata import metadata
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support.environments import pins, unhashed
+from support.files import ROOT
 
-ROOT = Path(__file__).parents[2]
 licences = SimpleNamespace(**runpy.run_path(str(ROOT / "deploy" / "licences.py")))
 OURS = (
     "turnscore",

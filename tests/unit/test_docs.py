@@ -10,11 +10,10 @@ import sys
 import tomllib
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
+from support.files import ROOT
 
-ROOT = Path(__file__).parents[2]
 TRACKED = subprocess.run(
     ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
 ).stdout.split("\n")

@@ -4,13 +4,12 @@ import ipaddress
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
+from support.files import ROOT
 from turnscore_service.settings.service import Settings, refusal_of_unknown
 
-ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "compose"
 COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 SERVICE = COMPOSE["services"]["turnscore"]

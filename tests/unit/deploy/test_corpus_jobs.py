@@ -2,15 +2,14 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 import typer
 import yaml
 from support.environments import pins
+from support.files import ROOT
 from turnscore_corpus.command import app
 
-ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "corpus"
 JOB = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
 CLUSTER = JOB["spec"]["rayClusterSpec"]

@@ -1,11 +1,10 @@
 """One version: the service's pyproject.toml says it, and every other place follows."""
 
 import re
-from pathlib import Path
 
 import pytest
+from support.files import ROOT
 
-ROOT = Path(__file__).parents[3]
 VERSION = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
 PLACES = {
     "core/pyproject.toml": r'^version = "(.*)"$',

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from paper_systems.data import EvalTurn, RandomNegatives, without_judged
 from paper_systems.job import SYSTEMS
 from paper_systems.page import read_eval_sets
 from support.exporter_data import save_tiny_masked, save_tiny_pair, write_rows
-from support.files import invoke
+from support.files import ROOT, invoke
 from transformers import AutoModelForMaskedLM
 from turnscore_assessment.sample_data import write_sample
 from turnscore_exporters.data.pairs import TextPair
@@ -90,9 +89,6 @@ def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rou
         assert formula.apply(rounded) == pytest.approx(formula.apply(parts), abs=1e-5)
     with pytest.raises(ExporterError, match="retrieval by 2e-05"):
         weigh_alike({"retrieval": parts["retrieval"]})
-
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
