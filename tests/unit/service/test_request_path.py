@@ -1,4 +1,4 @@
-"""How far one request travels: the files it enters and the functions it calls.
+"""How far one request travels: the files it enters, the functions it calls, and the types that carry its turn.
 
 Ceilings, which only fall: a maintainer should be able to read what serves a request in an afternoon.
 """
@@ -19,7 +19,8 @@ from turnscore_service.settings.service import Settings
 
 # Of an idle machine 30, 195 and 380, of which 1, 11 and 63 look up, lay out and keep texts' vectors. On a busy one
 # metrics are written meanwhile, or a thread tokenizes.
-MOST_FILES, MOST_FUNCTIONS, MOST_CALLS = 32, 199, 398
+MOST_FILES, MOST_FUNCTIONS, MOST_CALLS, MOST_TYPES = 32, 199, 398, 8
+SAID = "Oh no, what happened there?"
 OURS = tuple(
     str(Path(each.__file__).parent) for each in (turnscore_core, turnscore_models, turnscore_service, turnscore_wire)
 )
@@ -31,11 +32,38 @@ class Trace:
     def __init__(self):
         self.is_on = False
         self.calls = Counter()
+        self.objects = {}
 
     def __call__(self, frame, event, arg):
         code = frame.f_code
-        if self.is_on and event == "call" and code.co_filename.startswith(OURS):
+        if not self.is_on or event != "call":
+            return
+        if code.co_filename.startswith(OURS):
             self.calls[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
+        for value in frame.f_locals.values():
+            if type(value).__module__.startswith("turnscore_"):
+                self.objects[id(value)] = value  # kept, so that no id is used twice
+
+    def carriers(self):
+        """The types of which an object held the response, its row of tokens, or another such object, in a field."""
+        fields, found, before = {key: list(fields_of(each)) for key, each in self.objects.items()}, set(), None
+        while found != before:
+            before = found
+            found = {key for key, held in fields.items() if any(carries(*each, before) for each in held)}
+        return {type(self.objects[key]).__qualname__ for key in found}
+
+
+def fields_of(value):
+    yield from getattr(value, "__dict__", {}).items()
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        yield from ((name, getattr(value, name, None)) for name in ((slots,) if isinstance(slots, str) else slots))
+
+
+def carries(name, value, found):
+    if isinstance(value, list | tuple) and any(id(each) in found for each in value):
+        return True
+    return value == SAID or id(value) in found or (name == "rows" and isinstance(value, tuple))
 
 
 async def test_a_request_enters_few_files_and_calls_few_functions():
@@ -51,7 +79,7 @@ async def test_a_request_enters_few_files_and_calls_few_functions():
             asked = {"context": [{"speaker": "user", "text": "What a day!"}], "response": "Well, tell me more."}
             await client.post("/v1/score", json=asked)  # what is made once is made
             trace.is_on = True
-            answer = await client.post("/v1/score", json={**asked, "response": "Oh no, what happened there?"})
+            answer = await client.post("/v1/score", json={**asked, "response": SAID})
             trace.is_on = False
         await runtime.stop()
     finally:
@@ -61,3 +89,4 @@ async def test_a_request_enters_few_files_and_calls_few_functions():
     found = len({file for file, _, _ in trace.calls}), len(functions), trace.calls.total()
     assert answer.status_code == 200
     assert all(each <= most for each, most in zip(found, (MOST_FILES, MOST_FUNCTIONS, MOST_CALLS), strict=True)), found
+    assert len(trace.carriers()) <= MOST_TYPES, trace.carriers()
