@@ -205,7 +205,7 @@ async def test_what_is_refused_leaves_nothing_in_memory(opened, every):
 async def _growth(opened, extreme):
     """Bytes of resident memory for each of several such requests, after some that warm the allocator."""
     process = psutil.Process()
-    for _ in range(3):
+    for _ in range(2):
         await asyncio.to_thread(over_http, opened, extreme)
     gc.collect()
     before = process.memory_info().rss

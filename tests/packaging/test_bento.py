@@ -47,7 +47,7 @@ def test_the_bento_serves_without_a_checkout_and_a_killed_supervisor_leaves_noth
     assert {"bentoml", "turnscore_service"} <= installed
     assert not {"torch", "transformers"} & installed
 
-    isolated = {"PATH": path, "PYTHONPATH": "", "VIRTUAL_ENV": str(environment), "TURNSCORE_MODELS": "engagement"}
+    isolated = {**own, "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "0"}
     executable = environment / "bin" / "bentoml"
     with (
         running_service(tmp_path / "run", target=str(bento), executable=executable, environment=isolated) as service,
