@@ -19,7 +19,7 @@ import typer
 from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.data.dialogues import LabelledTurn, read_judged_turns
+from turnscore_assessment.data.dialogues import MODERN_FILE, TURNS_FILE, LabelledTurn, read_judged_turns
 from turnscore_core.scorers.quality import HEADS
 from turnscore_exporters.bundles.self_test import start_version
 from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS
@@ -151,6 +151,8 @@ def make_drills(judged: Sequence[LabelledTurn]) -> list[LabelledTurn]:
 
 def renew_heads(older: Bundle, data: Path, version: str, output: Path) -> Bundle:
     """Writes the bundle with new heads as that version into the empty or missing folder `output`."""
+    for missing in (name for name in (MODERN_FILE, TURNS_FILE) if not (data / name).exists()):
+        raise ExporterError(f"{data / missing}: is not there")
     judged = read_judged_turns(data, ["train"])
     drills = make_drills(judged)
     copied = start_version(older, version, output)

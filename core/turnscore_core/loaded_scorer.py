@@ -263,8 +263,8 @@ def load_scorer(
     return measure_pace(load_checked(bundle, variant, concurrency=Concurrency(threads=threads), device=device))
 
 
-# What has passed its self-test here would pass it again, by whatever number of threads: the digest covers every file.
-_PASSED: set[tuple[str, GraphVariant, Device, str]] = set()
+# What has passed its self-test here would pass it again: the digest covers every file.
+_PASSED: set[tuple[str, GraphVariant, Device, str, Concurrency]] = set()
 
 
 def load_checked(
@@ -282,14 +282,14 @@ def load_checked(
     All of it is read from a private copy that is hashed against the bundle's manifest in memory, so that what is served
     is what was checked, or checked, under that digest.
     Measures nothing, so that several may be loaded at once. One that `is_checked` has passed its self-test in another
-    process of this machine, and is spared it, as is one that passed it here. Raises MismatchedGraphError where the
-    graph does not load, its inputs or outputs differ from the manifest's, or it scores a self-test turn otherwise than
-    when it was exported; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
-    `device`.
+    process of this machine, and is spared it, as is one that passed it here in as many slots and threads. Raises
+    MismatchedGraphError where the graph does not load, its inputs or outputs differ from the manifest's, or it scores a
+    self-test turn otherwise than when it was exported; UnknownKindError where no scorer reads the kind; DeviceError
+    where the graph does not run on `device`.
     """
     with private_copy(bundle) as copied:
         scorer, code_version = _open(copied, variant, concurrency, running, device, cuda)
-        tested = (bundle.digest, variant, device, code_version)
+        tested = (bundle.digest, variant, device, code_version, concurrency)
         if not is_checked and tested not in _PASSED:
             run_self_test(copied, variant, scorer)
             _PASSED.add(tested)

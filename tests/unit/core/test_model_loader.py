@@ -268,3 +268,13 @@ def test_products_do_not_saturate_on_cpus_without_vnni(saturates, monkeypatch, t
     save_encoder_graph(tmp_path / "graph.onnx", seed=70 + saturates)  # no other test has a session of it
     options = open_session(tmp_path / "graph.onnx", threads=1).get_session_options()
     assert options.get_session_config_entry("session.x64quantprecision") == str(int(saturates))
+
+
+@pytest.mark.parametrize("kind", ["engagement"])
+def test_a_graph_is_tested_again_for_other_threads_and_not_for_the_same(changeable, monkeypatch):
+    tested = []
+    monkeypatch.setattr("turnscore_core.loaded_scorer.run_self_test", lambda *which: tested.append(which))
+    bundle = rewrite(changeable, as_before)  # a digest that no test has loaded by that number of threads
+    for threads in (2, 2, 3):
+        load_scorer(bundle, "cpu-int8", threads=threads)
+    assert len(tested) == 2
