@@ -4,25 +4,19 @@ import gc
 import os
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 from support.fakes import FakeScorer
 from support.transports import http_client, ready_runtime
-from turnscore_core.inference.devices import Device, Machine, choose_devices
+from turnscore_core.inference.devices import Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
-from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.versions import CandidateVersions
-from turnscore_service.settings.service import Settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core has a process of tests already
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection():
     """What collecting imports stays: no collector of garbage walks through it, then or in the tests.
 
     Such walks took 5 of 24 CPU seconds (2 cores of an AMD EPYC, `make test`, 2026-11-23, others running).
@@ -36,19 +30,19 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(monkeypatch):
     for name in list(os.environ):
         if name.startswith("TURNSCORE_"):
             monkeypatch.delenv(name)
 
 
 @pytest.fixture
-def fake_scorer() -> FakeScorer:
+def fake_scorer():
     return FakeScorer()
 
 
 @pytest.fixture(scope="session")
-def cuda() -> Device:
+def cuda():
     """The first CUDA device; skips the test, with the reason, where none can be used."""
     try:
         return choose_devices("cuda", Machine()).devices[0]
@@ -56,17 +50,12 @@ def cuda() -> Device:
         pytest.skip(f"no CUDA device: {error}")
 
 
-ServeFakes = Callable[..., AbstractAsyncContextManager[tuple[httpx.AsyncClient, Runtime]]]
-
-
 @pytest.fixture
-def serve() -> ServeFakes:
+def serve():
     """Serves the given scorers in this process: `async with serve(fake=scorer) as (client, runtime)`."""
 
     @asynccontextmanager
-    async def start(
-        settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
-    ) -> AsyncIterator[tuple[httpx.AsyncClient, Runtime]]:
+    async def start(settings=None, candidates=None, **scorers):
         async with ready_runtime(settings, candidates, **scorers) as runtime, http_client(runtime) as client:
             yield client, runtime
 
@@ -74,7 +63,7 @@ def serve() -> ServeFakes:
 
 
 @pytest.fixture
-async def client(serve: ServeFakes) -> AsyncIterator[httpx.AsyncClient]:
+async def client(serve):
     """Of a service on one fake."""
     async with serve(fake=FakeScorer()) as (opened, _):
         yield opened
@@ -86,28 +75,28 @@ _LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters",
 _SHARING = ("e2e", "packaging")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Gives every test an id of its own, by which it is dealt out; the order, where there are several processes."""
     for item in items:
         if hasattr(item, "operation_label"):  # schemathesis names the operation, which pytest 9.2 leaves out of the id
-            item._id = item.parent.id.child(item.name)  # type: ignore[union-attr]
+            item._id = item.parent.id.child(item.name)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: _place(_module(item.nodeid)))
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def pytest_sessionstart(session):
     """In a process of tests, has what pytest-rerunfailures says of each test leave at once.
 
     It says so in several small messages that nobody answers, and Nagle's algorithm held each test up: half of 269 tests
     took 44 ms and more instead of 6 (2 cores of an AMD EPYC, 2026-11-23, others running).
     """
     if "PYTEST_XDIST_WORKER" in os.environ and session.config.pluginmanager.hasplugin("rerunfailures"):
-        said: socket.socket = session.config.failures_db.sock  # type: ignore[attr-defined]
+        said = session.config.failures_db.sock
         said.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """For `--dist loadfile`: a module goes to one process, and so does a folder that shares.
 
     Raises UsageError for two tests of one id: one of them would not be run.
@@ -117,28 +106,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class Dealing(LoadFileScheduling):
-        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+        def add_node_collection(self, node, collection):
             twice = [each for each, count in Counter(collection).items() if count > 1]
             if twice:
                 raise pytest.UsageError(f"more than one test is called {', '.join(twice)}")
             super().add_node_collection(node, collection)
 
-        def _split_scope(self, nodeid: str) -> str:
+        def _split_scope(self, nodeid):
             return _scope(_module(nodeid))
 
     return Dealing(config, log)
 
 
-def _module(node: str) -> str:
+def _module(node):
     """`unit/wire/test_messages.py`."""
     return node.partition("::")[0].removeprefix("tests/")
 
 
-def _scope(module: str) -> str:
+def _scope(module):
     folder = module.partition("/")[0]
     return folder if folder in _SHARING else module
 
 
-def _place(module: str) -> int:
+def _place(module):
     places = [place for place, folder in enumerate(_LONGEST_FIRST) if module.startswith(f"{folder}/")]
     return min(places, default=len(_LONGEST_FIRST))

@@ -1,20 +1,19 @@
 """The turnscore that the chatbots of these tests ask, and what holds for all of them."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
-from support.framework_service import ANSWERED, ASKED, BAD, GOOD, SLOW_SECONDS, Patience, Service, gone, serve
+from support.framework_service import ANSWERED, ASKED, BAD, GOOD, SLOW_SECONDS, Patience, gone, serve
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service():
     with serve() as service:
         yield service
 
 
 @pytest.fixture(params=["down", "slow", "refusing"])
-def unwell(request: pytest.FixtureRequest) -> Iterator[Service]:
+def unwell(request):
     """One that scores nothing, in each way."""
     if request.param == "down":
         yield gone()
@@ -24,12 +23,12 @@ def unwell(request: pytest.FixtureRequest) -> Iterator[Service]:
 
 
 @pytest.fixture
-def patience() -> Patience:
+def patience():
     return Patience()
 
 
 @pytest.fixture(autouse=True)
-def no_text_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def no_text_is_logged(caplog):
     """No line of our loggers holds what was said, whatever goes wrong."""
     caplog.set_level(logging.DEBUG, logger="turnscore_client")
     yield

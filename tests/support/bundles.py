@@ -2,28 +2,24 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from pydantic import JsonValue
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import find_scorer, read_turn, score_in_one_batch
 from turnscore_core.scorers.encoder import TextEncoder
-from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, Head, QualityScorer
+from turnscore_core.scorers.quality import COMPARED_ROWS, FEATURES, HEADS, QualityScorer
 from turnscore_core.scorers.reaction import REACTIONS, SIGNALS
-from turnscore_models.bundle import Bundle, encoder_digest, sha256_of, write_bundle
+from turnscore_models.bundle import encoder_digest, sha256_of, write_bundle
 from turnscore_models.manifest import GraphOutput, HeadsSpec, JointSpec, SelfTest, SelfTestTurn, SharedFiles, TensorSpec
 from turnscore_wire import Turn
 
 from support.fakes import manifest_of
 
 
-def make_bundle(folder: Path, *, name: str = "engagement", version: str = "1.0.0", kind: str = "engagement") -> Bundle:
+def make_bundle(folder, *, name="engagement", version="1.0.0", kind="engagement"):
     """A bundle of five small files that passes every check but that of the runtime."""
     folder.mkdir(parents=True)
     (folder / "graph.onnx").write_bytes(b"not a graph")
@@ -41,7 +37,7 @@ TURNS = (("good fine", "good fine"), ("good fine", "bad ugly"), ("a b c", "a b d
 SPREAD = (("a b c", "good fine"), ("a b c", "bad wrong"), ("a b c", "a b c d e f g h i j k l m"))
 
 
-def save_encoder_graph(path: Path, *, output: str = "vector", seed: int = 0) -> None:
+def save_encoder_graph(path, *, output="vector", seed=0):
     """Good words lie close together, bad words opposite, letters anywhere; special tokens are nothing."""
     table = np.random.default_rng(seed).normal(0, 1, (4 + len(WORDS), WIDTH)).astype(np.float32)
     table[:4] = 0
@@ -61,13 +57,13 @@ def save_encoder_graph(path: Path, *, output: str = "vector", seed: int = 0) -> 
     _save_graph(path, nodes, inputs, {output: (TensorProto.FLOAT, ["rows", WIDTH])}, tensors)
 
 
-def save_self_test(folder: Path, turns: Sequence[tuple[str, str]], speaker: str = "user") -> None:
+def save_self_test(folder, turns, speaker="user"):
     """Of turns as what was said before, and the response; their values are still to be found."""
     asked = [SelfTestTurn(context=[(speaker, before)], response=response, value=0.5) for before, response in turns]
     (folder / "self_test.json").write_text(SelfTest(turns=asked).model_dump_json())
 
 
-def with_values(bundle: Bundle, scorer: Any, **test: Any) -> Bundle:
+def with_values(bundle, scorer, **test):
     """The bundle, whose self-test has what the scorer gives."""
     turns = bundle.self_test().turns
     known = []
@@ -78,7 +74,7 @@ def with_values(bundle: Bundle, scorer: Any, **test: Any) -> Bundle:
     return write_bundle(bundle.folder, bundle.manifest, bundle.lenders)
 
 
-def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
+def make_encoder_bundle(folder, *, token_limit=8):
     """A bundle that loads and encodes."""
     folder.mkdir(parents=True)
     save_tokenizer(folder / "tokenizer.json")
@@ -91,13 +87,13 @@ def make_encoder_bundle(folder: Path, *, token_limit: int = 8) -> Bundle:
 
 
 WORDS = ("good", "fine", "nice", "bad", "ugly", "wrong", *"abcdefghijklmnopqrstuvwxyz")
-LAYOUT: dict[str, JsonValue] = {"context_turns": 2, "turn_tokens": 4, "response_tokens": 16, "response_end_tokens": 6}
-WEIGHTS: dict[str, JsonValue] = {"overall": 1.0, "sentiment": 0.5}
+LAYOUT = {"context_turns": 2, "turn_tokens": 4, "response_tokens": 16, "response_end_tokens": 6}
+WEIGHTS = {"overall": 1.0, "sentiment": 0.5}
 GOOD, BAD = 1.5, -1.5  # what a good or a bad word gives to every head, before the sigmoid
 GRAPH, JOINT, HEADS_GRAPH, HEADS_FILE = "graph.onnx", "joint.onnx", "heads/quality.onnx", "heads.json"
 
 
-def save_tokenizer(path: Path) -> None:
+def save_tokenizer(path):
     """A token a word."""
     special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
     tokenizer = Tokenizer(models.WordLevel({word: id_ for id_, word in enumerate([*special, *WORDS])}, "[UNK]"))
@@ -105,7 +101,7 @@ def save_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def save_quality_graphs(path: Path, joint: Path) -> None:
+def save_quality_graphs(path, joint):
     """The features of a response are the means of its tokens' marks, one for each head.
 
     A tenth of the mean of the latest context turn's row is added.
@@ -153,7 +149,7 @@ def save_quality_graphs(path: Path, joint: Path) -> None:
     _save_graph(joint, nodes, inputs, {FEATURES: (TensorProto.FLOAT, ["pairs", width])}, tensors)
 
 
-def _save_graph(path: Path, nodes: list[Any], inputs: Any, outputs: Any, tensors: Mapping[str, Any]) -> None:
+def _save_graph(path, nodes, inputs, outputs, tensors):
     graph = helper.make_graph(
         nodes,
         "made up",
@@ -164,7 +160,7 @@ def _save_graph(path: Path, nodes: list[Any], inputs: Any, outputs: Any, tensors
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-def save_heads(path: Path, outputs: Sequence[str] = HEADS, sign: float = 1.0) -> None:
+def save_heads(path, outputs=HEADS, sign=1.0):
     """Each head is `sign` times the feature in its place, through a sigmoid or, the sentiment, a tanh.
 
     What is said of user turns is the last feature, and `frustrated` its opposite.
@@ -180,17 +176,17 @@ def save_heads(path: Path, outputs: Sequence[str] = HEADS, sign: float = 1.0) ->
     _save_graph(path, nodes, inputs, {name: (TensorProto.FLOAT, ["pairs"]) for name in outputs}, tensors)
 
 
-def describe_heads(folder: Path, file: str) -> HeadsSpec:
+def describe_heads(folder, file):
     """The manifest's entry of heads in the folder, bound to the graph as it is there."""
     encoder = encoder_digest(*(sha256_of(folder / each) for each in (GRAPH, JOINT)))
     return HeadsSpec(file=file, sha256=sha256_of(folder / file), encoders=[encoder], outputs=[], parity_measured={})
 
 
-def curve(low: float, high: float) -> dict[str, JsonValue]:
+def curve(low, high):
     return {"percentiles": [low + (high - low) * place / 100 for place in range(101)], "turns": 5, "source": "made up"}
 
 
-def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
+def make_quality_bundle(folder, **options):
     """A bundle that loads and scores; `options` stand in place of the usual ones."""
     folder.mkdir(parents=True)
     save_tokenizer(folder / "tokenizer.json")
@@ -200,7 +196,7 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     curves = {name: curve(-1, 1) if name == "sentiment" else curve(0, 1) for name in HEADS}
     (folder / HEADS_FILE).write_text(json.dumps({"curves": curves}))
     save_self_test(folder, SPREAD)
-    described: dict[str, JsonValue] = {
+    described = {
         "layout": LAYOUT,
         "value": {"weights": WEIGHTS, "bias": 0.0},
         "heads": HEADS_FILE,
@@ -218,11 +214,11 @@ def make_quality_bundle(folder: Path, **options: JsonValue) -> Bundle:
     return with_values(bundle, QualityScorer(bundle, backend))
 
 
-def make_reaction_bundle(folder: Path, quality: Bundle, **options: JsonValue) -> Bundle:
+def make_reaction_bundle(folder, quality, **options):
     """A bundle of heads on the encoder of that one: the user is pleased with good words and frustrated by bad ones."""
     folder.mkdir(parents=True)
     save_heads(folder / "reaction.onnx", REACTIONS)
-    described: dict[str, JsonValue] = {
+    described = {
         "layout": LAYOUT,
         "calibrated": {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS},
         "thresholds": {name: 0.7 if name in ("frustrated", "pleased") else 1.0 for name in SIGNALS},
@@ -231,15 +227,13 @@ def make_reaction_bundle(folder: Path, quality: Bundle, **options: JsonValue) ->
     return _share_encoder(folder, quality, "reaction", "reaction", "reaction.onnx", described)
 
 
-def make_criterion_bundle(
-    folder: Path, quality: Bundle, name: str, head: Head = "relevant", sign: float = 1.0, version: str = "1.0.0"
-) -> Bundle:
+def make_criterion_bundle(folder, quality, name, head="relevant", sign=1.0, version="1.0.0"):
     """A criterion on the encoder of that one, which says what this head of quality says, or the opposite."""
     folder.mkdir(parents=True)
     weights = np.zeros(len(HEADS), np.float32)
     weights[HEADS.index(head)] = sign
     np.savez(folder / "criterion.npz", weights=weights, bias=np.float32(0))
-    described: dict[str, JsonValue] = {
+    described = {
         "layout": LAYOUT,
         "calibrated": {"slope": 1.0, "bias": 0.0},
         "scale": [1, 5],
@@ -248,15 +242,7 @@ def make_criterion_bundle(
     return _share_encoder(folder, quality, name, "criterion", "criterion.npz", described, version)
 
 
-def _share_encoder(
-    folder: Path,
-    quality: Bundle,
-    name: str,
-    kind: str,
-    file: str,
-    options: dict[str, JsonValue],
-    version: str = "1.0.0",
-) -> Bundle:
+def _share_encoder(folder, quality, name, kind, file, options, version="1.0.0"):
     """The bundle of the heads in the folder's file, whose self-test has what they give."""
     (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
     scorer_class, _ = find_scorer(kind)
@@ -276,7 +262,7 @@ def _share_encoder(
     return with_values(bundle, scorer_class(bundle, open_quality(quality.folder)))
 
 
-def make_quality_version(folder: Path, version: str, *, marks: float, **options: JsonValue) -> Bundle:
+def make_quality_version(folder, version, *, marks, **options):
     """Another version of such a bundle, whose encoder marks every word with so many times as much."""
     bundle = make_quality_bundle(folder, **options)
     model = onnx.load(folder / GRAPH)
@@ -290,22 +276,22 @@ def make_quality_version(folder: Path, version: str, *, marks: float, **options:
     return write_bundle(folder, manifest.model_copy(update={"version": version, "graphs": graphs, "heads": heads}))
 
 
-def converse(seed: int, turns: int, words: Sequence[str] = WORDS) -> list[Turn]:
+def converse(seed, turns, words=WORDS):
     """A conversation of short texts, of which some are said again."""
     chance = random.Random(seed)
-    said: list[str] = []
+    said = []
     for _ in range(turns):
         again = said and chance.random() < 0.1
         said.append(chance.choice(said) if again else " ".join(chance.choices(words, k=chance.randint(1, 9))))
     return [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(said)]
 
 
-def open_quality(folder: Path) -> OnnxBackend:
+def open_quality(folder):
     """Both graphs of its encoder."""
     return OnnxBackend(folder / GRAPH, threads=1, joint=folder / JOINT)
 
 
-def tensors_of(backend: OnnxBackend) -> list[list[TensorSpec]]:
+def tensors_of(backend):
     """Its inputs, and its outputs."""
     return [
         [TensorSpec(name=each.name, dtype=each.dtype, shape=list(each.shape)) for each in tensors]

@@ -2,15 +2,12 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from prometheus_client.metrics import MetricWrapperBase
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scoring import Deadline
 from turnscore_service import metrics
-from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
@@ -24,33 +21,33 @@ CALLERS = 4
 TEXTS = 40
 
 
-def total(metric: MetricWrapperBase, suffix: str = "_total", **labels: str) -> float:
+def total(metric, suffix="_total", **labels):
     """The sum of a metric's samples over all labels that are not given."""
     samples = (each for family in metric.collect() for each in family.samples if each.name.endswith(suffix))
     return sum(each.value for each in samples if labels.items() <= each.labels.items())
 
 
-def hits() -> float:
+def hits():
     return total(metrics.CACHE_HITS, level="shared")
 
 
-def misses(cause: str) -> float:
+def misses(cause):
     return total(metrics.CACHE_MISSES, cause=cause)
 
 
-def errors(operation: str, cause: str) -> float:
+def errors(operation, cause):
     return total(metrics.CACHE_ERRORS, operation=operation, cause=cause)
 
 
-def dropped(cause: str) -> float:
+def dropped(cause):
     return total(metrics.CACHE_DROPPED_WRITES, cause=cause)
 
 
-def round_trips() -> float:
+def round_trips():
     return total(metrics.CACHE_SECONDS, "_count", operation="read")
 
 
-def state_of(operation: str) -> float:
+def state_of(operation):
     return total(metrics.CACHE_BREAKER, "_state", operation=operation)
 
 
@@ -63,7 +60,7 @@ class Load:
     wrong: list[object] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    async def ask(self) -> None:
+    async def ask(self):
         for number in self.numbers:
             text = f"{number if number % 4 == 0 else number % TEXTS} " + "a " * (number % 7)
             reply = await self.runtime.pipeline().score(ScoreRequest(response=text), "r", Deadline.after_ms(60_000))
@@ -72,7 +69,7 @@ class Load:
                 self.wrong.append(reply)
             await asyncio.sleep(0.002)  # leaves the machine to the servers of this test
 
-    async def goes_on(self, more: int = 100) -> None:
+    async def goes_on(self, more=100):
         """Returns when that many more were answered."""
         so_far = self.answered
         await until(lambda: self.answered >= so_far + more)
@@ -90,30 +87,28 @@ QUICK = {
 
 
 @asynccontextmanager
-async def running_runtime(
-    url: str, scorers: Mapping[str, LoadedScorer] | None = None, **settings: object
-) -> AsyncIterator[Runtime]:
+async def running_runtime(url, scorers=None, **settings):
     """A service of a `FakeScorer`, unless told otherwise, whose only cache is the one at `url`."""
     cache = CacheSettings.model_validate({"url": url, **QUICK, **settings})
     async with ready_runtime(Settings(cache=cache), **(scorers or {"fake": FakeScorer()})) as runtime:
         yield runtime
 
 
-def shared_level(runtime: Runtime) -> RedisLevel:
+def shared_level(runtime):
     """Its cache in Redis."""
     level = runtime._builder._shared
     assert level is not None
     return level
 
 
-async def uses_redis(runtime: Runtime) -> None:
+async def uses_redis(runtime):
     """Returns when the service reads its Redis and writes to it."""
     level = shared_level(runtime)
     await until(lambda: level._reading.is_closed and level._writing.is_closed)
 
 
 @asynccontextmanager
-async def loaded_service(url: str, **settings: object) -> AsyncIterator[Load]:
+async def loaded_service(url, **settings):
     """The same under load."""
     async with running_runtime(url, **settings) as runtime:
         load = Load(runtime)
@@ -129,13 +124,13 @@ async def loaded_service(url: str, **settings: object) -> AsyncIterator[Load]:
             await asyncio.gather(*callers, return_exceptions=True)
 
 
-async def works(load: Load) -> None:
+async def works(load):
     """Returns when scores come from the cache."""
     before = hits()
     await until(lambda: hits() >= before + 20)
 
 
-async def assert_left_alone(load: Load) -> None:
+async def assert_left_alone(load):
     """While the breaker is open requests are answered without a single round trip."""
     await until(lambda: state_of("read") == 2)
     trips = round_trips()
@@ -147,11 +142,11 @@ async def assert_left_alone(load: Load) -> None:
 class DictLevel:
     """Holds what it is given. Can be shared by several caches."""
 
-    def __init__(self) -> None:
-        self.entries: dict[str, bytes] = {}
+    def __init__(self):
+        self.entries = {}
 
-    async def fetch(self, keys: Sequence[str], seconds: float) -> Sequence[bytes | None] | None:
+    async def fetch(self, keys, seconds):
         return [self.entries.get(key) for key in keys]
 
-    def put(self, key: str, entry: bytes, ttl_ms: int) -> None:
+    def put(self, key, entry, ttl_ms):
         self.entries[key] = entry

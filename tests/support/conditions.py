@@ -2,16 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import TypeVar
+from contextlib import asynccontextmanager, contextmanager
 
 from anyio.from_thread import start_blocking_portal
 
-T = TypeVar("T")
 
-
-async def until(claim: Callable[[], object], seconds: float = 120) -> None:
+async def until(claim, seconds=120):
     """Returns once the claim holds; fails where it never does."""
     end = time.monotonic() + seconds
     while not claim():
@@ -19,7 +15,7 @@ async def until(claim: Callable[[], object], seconds: float = 120) -> None:
         await asyncio.sleep(0.001)
 
 
-def wait_until(claim: Callable[[], object], seconds: float = 300) -> None:
+def wait_until(claim, seconds=300):
     """The same of another process, which nothing here can be awaited of."""
     end = time.monotonic() + seconds
     while not claim():
@@ -30,11 +26,11 @@ def wait_until(claim: Callable[[], object], seconds: float = 300) -> None:
 class Pulse:
     """The longest silence so far."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.longest_seconds = 0.0
         self._last = time.thread_time()
 
-    def beat(self) -> None:
+    def beat(self):
         """Called in every round of the loop."""
         now = time.thread_time()
         self.longest_seconds = max(self.longest_seconds, now - self._last)
@@ -42,11 +38,11 @@ class Pulse:
 
 
 @asynccontextmanager
-async def pulse() -> AsyncIterator[Pulse]:
+async def pulse():
     """Watches the running loop while the block lasts."""
     watched = Pulse()
 
-    async def beat() -> None:
+    async def beat():
         while True:
             watched.beat()
             await asyncio.sleep(0)
@@ -62,7 +58,7 @@ async def pulse() -> AsyncIterator[Pulse]:
 
 
 @contextmanager
-def in_a_thread(opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
+def in_a_thread(opened):
     """What is opened, in an event loop of a thread, for tests that block or run a program against it."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(opened) as found:
         yield found

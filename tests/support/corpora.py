@@ -6,34 +6,29 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 from turnscore_core.dialogues import DialogueResult, ModelIdentity
-from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.errors import FailedScoringError
 from turnscore_corpus.command import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
-from turnscore_corpus.inputs.dialogues import Read, read_dialogues
+from turnscore_corpus.inputs.dialogues import read_dialogues
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.formats import RecordReader
-from turnscore_corpus.inputs.plan import Plan, make_plan
+from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import TABLES
 from turnscore_models.manifest import BundleError
 from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorCode, ErrorDetail, Limits, Score, TokenCount
-
-Turns = Sequence[tuple[str, str]]
 
 
 class WordEngine:
     """Scores a turn by its words: `value` is how many, of a hundred. A turn `broken` gets an error."""
 
-    def __init__(self, scorers: Sequence[str] = ("words",), version: str = "1.0.0") -> None:
-        self.models: Mapping[str, ModelIdentity] = {
+    def __init__(self, scorers=("words",), version="1.0.0"):
+        self.models = {
             name: ModelIdentity(
                 name=name, version=version, digest=f"{name}{version}" * 4, graph="cpu-int8", code_version="1",
                 threshold=None,
@@ -43,10 +38,10 @@ class WordEngine:
         self.limits = Limits()
         self.turns_computed = 0
 
-    def score(self, dialogues: Sequence[Dialogue]) -> list[DialogueResult]:
+    def score(self, dialogues):
         return [self._score(each) for each in dialogues]
 
-    def _score(self, dialogue: Dialogue) -> DialogueResult:
+    def _score(self, dialogue):
         if any(turn.text == "refused" for turn in dialogue.turns):
             return DialogueResult(
                 id=dialogue.id, error=FailedScoringError("the engine refuses it", field="turns").detail()
@@ -67,7 +62,7 @@ class WordEngine:
                 aggregates[name] = DialogueAggregate(mean=sum(found) / len(found), turns=len(found), **bounds)
         return DialogueResult(id=dialogue.id, turns=turns, aggregates=aggregates)
 
-    def _score_of(self, name: str, text: str) -> Score:
+    def _score_of(self, name, text):
         count = len(text.split())
         return Score(
             value=count / 100, percentile=float(min(count, 100)), details={"words": float(count)},
@@ -79,23 +74,23 @@ class WordEngine:
 class MortalEngine(WordEngine):
     """Ends its process in the middle of a block, once; a file remembers that it did."""
 
-    def __init__(self, memory: Path) -> None:
+    def __init__(self, memory):
         super().__init__()
         self.memory = memory
 
-    def score(self, dialogues: Any) -> Any:
+    def score(self, dialogues):
         if any(each.id == "d13" for each in dialogues) and not self.memory.exists():
             self.memory.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().score(dialogues)
 
 
-def turns_of(*texts: str) -> list[dict[str, str]]:
+def turns_of(*texts):
     """The user speaks first."""
     return [{"speaker": "system" if place % 2 else "user", "text": text} for place, text in enumerate(texts)]
 
 
-def dialogue_rows(count: int, begin: int = 0) -> list[dict[str, Any]]:
+def dialogue_rows(count, begin=0):
     """Dialogues of two to five turns, each with words of its own."""
     return [
         {
@@ -108,7 +103,7 @@ def dialogue_rows(count: int, begin: int = 0) -> list[dict[str, Any]]:
     ]
 
 
-def write_lines(path: Path, rows: Sequence[Any]) -> Path:
+def write_lines(path, rows):
     """JSON lines, packed as the ending says; a row that is text or bytes is written as it is."""
     lines = [
         each if isinstance(each, bytes) else (each if isinstance(each, str) else json.dumps(each)).encode()
@@ -120,11 +115,11 @@ def write_lines(path: Path, rows: Sequence[Any]) -> Path:
     return path
 
 
-def plan_of(place: Path | str, block_dialogues: int = 4, **columns: Any) -> Plan:
+def plan_of(place, block_dialogues=4, **columns):
     return make_plan(find_files([str(place)]), Columns(**columns), block_dialogues)
 
 
-def content_of(output: Path) -> dict[str, list[dict[str, Any]]]:
+def content_of(output):
     """The rows of all tables, in the order of the blocks; texts that hold the folder's own place are none."""
     return {
         table: [
@@ -136,7 +131,7 @@ def content_of(output: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def read_all(made: Plan) -> list[Read]:
+def read_all(made):
     reader = RecordReader()
     return [
         each
@@ -154,7 +149,7 @@ _BLOCK_SECONDS = 0.3
 class UnhurriedEngine(WordEngine):
     """Takes a moment for each block."""
 
-    def score(self, dialogues: Any) -> Any:
+    def score(self, dialogues):
         time.sleep(_BLOCK_SECONDS)
         return super().score(dialogues)
 
@@ -162,16 +157,16 @@ class UnhurriedEngine(WordEngine):
 class OpenableHere:
     """Opens engines in the process that made it, and in no other."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.home = os.getpid()
 
-    def __call__(self) -> WordEngine:
+    def __call__(self):
         if os.getpid() != self.home:
             raise BundleError("no such bundle")
         return WordEngine()
 
 
-def score_on_ray(source: Path, output: Path, open_engine: Callable[[], Engine], **choice: Any) -> dict[str, float]:
+def score_on_ray(source, output, open_engine, **choice):
     """Scores the file as `--engine ray` would; `choice` is RayChoice's."""
     from turnscore_corpus.engines.ray_engine import run_on_ray
     from turnscore_corpus.engines.work import RayChoice
@@ -179,22 +174,22 @@ def score_on_ray(source: Path, output: Path, open_engine: Callable[[], Engine], 
     return run_job(job_of(source, output, open_engine, run_elsewhere=partial(run_on_ray, RayChoice(**choice))))
 
 
-def job_of(source: Path, output: Path, open_engine: Callable[[], Any] = WordEngine, **more: Any) -> CorpusJob:
+def job_of(source, output, open_engine=WordEngine, **more):
     """The run of one file in small blocks; in this process where `run_elsewhere` does not do it elsewhere."""
-    given: Any = {"columns": Columns(), "choice": EngineChoice(), "block_dialogues": BLOCK_DIALOGUES, **more}
+    given = {"columns": Columns(), "choice": EngineChoice(), "block_dialogues": BLOCK_DIALOGUES, **more}
     return CorpusJob(files=find_files([str(source)]), output=str(output), open_engine=open_engine, **given)
 
 
 PATIENCE_SECONDS = 1200  # for which a node of Ray may take to start where other programs compute; chosen
 
 
-def be_patient_with_nodes() -> None:
+def be_patient_with_nodes():
     """Ray ends a start when a node's agents take more than 30 seconds, which they do where other programs compute."""
     from ray._private import services
 
     ask = services.get_node
 
-    def wait(*asked: Any, **options: Any) -> Any:
+    def wait(*asked, **options):
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:

@@ -4,9 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,13 +12,13 @@ import yaml
 FOLDER = Path(__file__).parents[2] / "deploy" / "observability"
 
 
-RULES: dict[str, list[dict[str, Any]]] = {
+RULES = {
     group["name"]: group["rules"]
     for group in yaml.safe_load((FOLDER / "rules" / "turnscore.yml").read_text())["groups"]
 }
 
 
-def run_promtool(folder: Path, step: str, cases: Sequence[dict[str, Any]]) -> None:
+def run_promtool(folder, step, cases):
     """Holds the rules against the cases, a value of each series a step. Skips where there is no promtool."""
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -62,7 +60,7 @@ GPU = {**VOLUME, "gpu.enabled": "true"}
 ARCHIVE = {"models.archive.url": "https://s3.example/bundles.tar.gz", "models.archive.sha256": "ab" * 32}
 ARCHIVE |= {"models.archive.credentialsSecret": "bucket"}
 # Values by a name for each; together they render every branch of the templates.
-CHOICES: dict[str, dict[str, str]] = {
+CHOICES = {
     "default": {},
     "keda": {"autoscaling.kind": "keda", **FULL, **OBSERVED},
     "fixed": {"autoscaling.kind": "none", "networkPolicy.enabled": "false", "models.names": "{quality}"},
@@ -71,15 +69,13 @@ CHOICES: dict[str, dict[str, str]] = {
     "archive": {"models.source": "archive", "models.names": "{engagement}", **ARCHIVE, **FULL, "gpu.enabled": "true"},
 }
 
-Objects = list[dict[str, Any]]
 
-
-def helm(*words: str) -> "subprocess.CompletedProcess[str]":
+def helm(*words):
     assert HELM is not None
     return subprocess.run([HELM, *words], capture_output=True, text=True, check=False, timeout=120)
 
 
-def set_flags(values: dict[str, str]) -> Sequence[str]:
+def set_flags(values):
     strings = ("settings.", "autoscaling.keda.")
     return [
         word
@@ -88,20 +84,20 @@ def set_flags(values: dict[str, str]) -> Sequence[str]:
     ]
 
 
-def rendered(values: dict[str, str], release: str = "turnscore", chart: Path = CHART) -> str:
+def rendered(values, release="turnscore", chart=CHART):
     done = helm("template", release, str(chart), *set_flags(values))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def objects_of(text: str) -> Objects:
+def objects_of(text):
     return [each for each in yaml.safe_load_all(text) if each]
 
 
-def only(objects: Objects, kind: str) -> dict[str, Any]:
+def only(objects, kind):
     [found] = [each for each in objects if each["kind"] == kind]
     return found
 
 
-def pod_of(objects: Objects) -> dict[str, Any]:
+def pod_of(objects):
     return dict(only(objects, "Deployment")["spec"]["template"]["spec"])

@@ -9,11 +9,10 @@ import functools
 import json
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import grpc
 import httpx
@@ -21,7 +20,6 @@ import jsonschema_rs
 import onnxruntime
 import schemathesis
 from generated_docs import openapi_document
-from pydantic import BaseModel
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from turnscore_client import (
@@ -31,14 +29,12 @@ from turnscore_client import (
     TurnScoreClient,
     TurnScoreGrpcClient,
 )
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import load_scorers
 from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.settings.service import Settings
-from turnscore_wire import BatchReply, DialogueReply, ErrorReply, Limits, RankReply, Score, ScoreReply
+from turnscore_wire import BatchReply, DialogueReply, ErrorReply, Limits, RankReply, ScoreReply
 from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
@@ -51,7 +47,6 @@ LIMITS = Limits(max_text_chars=2000, max_turns=30, max_items=6, max_candidates=5
 
 FILE = Path(__file__).parents[1] / "contract" / "scores.json"
 REQUESTS = FILE.with_name("requests.json")
-Kind = Literal["good", "odd", "broken"]
 
 
 @dataclass(frozen=True)
@@ -59,19 +54,19 @@ class Request:
     """One call by its name, and its fields; `protobuf` says whether a message can say the same."""
 
     name: str
-    kind: Kind
+    kind: Literal["good", "odd", "broken"]
     call: Literal["score", "score_batch", "score_dialogue", "rank"]
     fields: dict[str, Any]
     protobuf: bool = True
 
 
 @functools.cache
-def requests() -> list[Request]:
+def requests():
     """The two hundred of contract/requests.json, in its order."""
     return [Request(**{**row, "fields": _in_full(row["fields"])}) for row in json.loads(REQUESTS.read_text())]
 
 
-def _in_full(value: Any) -> Any:
+def _in_full(value):
     """The value with `{"repeat": [what, times]}` written out."""
     if isinstance(value, dict):
         if value.keys() == {"repeat"}:
@@ -81,10 +76,7 @@ def _in_full(value: Any) -> Any:
     return [_in_full(each) for each in value] if isinstance(value, list) else value
 
 
-R = TypeVar("R")
-Refusal = tuple[str, str | None]  # the code, and the field at fault
-
-REPLIES: dict[str, type[BaseModel]] = {
+REPLIES = {
     "score": ScoreReply,
     "score_batch": BatchReply,
     "score_dialogue": DialogueReply,
@@ -100,7 +92,7 @@ class UnsayableError(Exception):
 class EveryWay:
     """The ways by name: each takes a request and returns its reply, or what it was refused with."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, runtime: Runtime, url: str, target: str) -> None:
+    def __init__(self, loop, runtime, url, target):
         self._loop = loop
         self._runtime = runtime
         self._http = httpx.Client(base_url=url, timeout=_SECONDS)
@@ -113,7 +105,7 @@ class EveryWay:
             AsyncTurnScoreClient(url, timeout_seconds=_SECONDS),
             AsyncTurnScoreGrpcClient(target, timeout_seconds=_SECONDS),
         ]
-        self.ways: dict[str, Callable[[Request], BaseModel | Refusal]] = {
+        self.ways = {
             "http": self._over_http,
             "grpc": self._over_grpc,
             "http client": lambda request: self._called(self._threads[0], request),
@@ -123,21 +115,21 @@ class EveryWay:
         }
 
     @property
-    def loaded(self) -> Mapping[str, LoadedScorer]:
+    def loaded(self):
         """The scorers that all ways share."""
         return self._runtime.pipeline().model_set.loaded
 
-    def all_at_once(self, asked: Sequence[Request]) -> list[BaseModel | Refusal]:
+    def all_at_once(self, asked):
         """The answers to requests that are in flight together, every other one over gRPC."""
 
-        async def ask_all() -> list[BaseModel | Refusal]:
+        async def ask_all():
             return await asyncio.gather(
                 *(self._awaited(self._tasks[place % 2], each) for place, each in enumerate(asked))
             )
 
         return self._wait(ask_all())
 
-    def close(self) -> None:
+    def close(self):
         """Closes every connection."""
         self._http.close()
         self._channel.close()
@@ -146,17 +138,17 @@ class EveryWay:
         for task in self._tasks:
             self._wait(task.aclose())
 
-    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
+    def _wait(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_SECONDS)
 
-    def _over_http(self, request: Request) -> BaseModel | Refusal:
+    def _over_http(self, request):
         body = json.dumps(request.fields)  # escapes what is not ASCII, a lone surrogate too
         response = self._http.post(f"/v1/{request.call}", content=body, headers={"content-type": "application/json"})
         if response.status_code == 200:
             return REPLIES[request.call].model_validate_json(response.content)
         return _refusal(ErrorReply.model_validate_json(response.content))
 
-    def _over_grpc(self, request: Request) -> BaseModel | Refusal:
+    def _over_grpc(self, request):
         try:
             message = message_of(request.call, request.fields)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -169,27 +161,25 @@ class EveryWay:
             return _refusal(error_of(error))
         return REPLIES[request.call].model_validate(to_fields(reply))
 
-    def _called(self, client: Any, request: Request) -> BaseModel | Refusal:
+    def _called(self, client, request):
         try:
-            reply: BaseModel = getattr(client, request.call)(**request.fields)
-            return reply
+            return getattr(client, request.call)(**request.fields)
         except ServiceError as error:
             return str(error.code), error.field
 
-    async def _awaited(self, client: Any, request: Request) -> BaseModel | Refusal:
+    async def _awaited(self, client, request):
         try:
-            reply: BaseModel = await getattr(client, request.call)(**request.fields)
-            return reply
+            return await getattr(client, request.call)(**request.fields)
         except ServiceError as error:
             return str(error.code), error.field
 
 
 @contextmanager
-def every_way(settings: Settings) -> Iterator[EveryWay]:
+def every_way(settings):
     """A ready service on the bundles of the settings, in a thread of its own, and the ways to it."""
 
     @asynccontextmanager
-    async def serve() -> AsyncIterator[EveryWay]:
+    async def serve():
         runtime = Runtime(settings, loader_of(load_scorers(settings.loading())))  # with no memory taken ahead
         server = GrpcServer(runtime)
         runtime.start()
@@ -207,7 +197,7 @@ def every_way(settings: Settings) -> Iterator[EveryWay]:
             ways.close()
 
 
-def _refusal(reply: ErrorReply) -> Refusal:
+def _refusal(reply):
     return str(reply.error.code), reply.error.field
 
 
@@ -215,7 +205,7 @@ DOCUMENT = json.loads(openapi_document())
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
 
-def assert_documented(case: schemathesis.Case, url: str) -> None:
+def assert_documented(case, url):
     """The answer's status, headers and body are those of the document; no request makes the service fail."""
     excluded = [
         positive_data_acceptance,  # a schema cannot say which scorers are loaded, nor what their options are
@@ -229,7 +219,7 @@ def assert_documented(case: schemathesis.Case, url: str) -> None:
     assert response.status_code < 500 or response.status_code == httpx.codes.GATEWAY_TIMEOUT
 
 
-def _is_wrong_in_messages_alone(case: schemathesis.Case) -> bool:
+def _is_wrong_in_messages_alone(case):
     """Whether every message is an object, and the body would be right if they were others."""
     messages = case.body.get("messages") if isinstance(case.body, dict) else None
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
@@ -238,12 +228,12 @@ def _is_wrong_in_messages_alone(case: schemathesis.Case) -> bool:
 
 
 @functools.cache
-def _body_validator(path: str) -> jsonschema_rs.Draft202012Validator:
+def _body_validator(path):
     (body,) = DOCUMENT["paths"][path]["post"]["requestBody"]["content"].values()
     return jsonschema_rs.Draft202012Validator({**body["schema"], "components": DOCUMENT["components"]})
 
 
-def ask_what_is_loaded(case: schemathesis.Case) -> None:
+def ask_what_is_loaded(case):
     """Makes a request that the document allows name no scorers and no options, so that it is scored."""
     items = case.body.get("items", [case.body]) if isinstance(case.body, dict) else []
     if case.meta is not None and case.meta.generation.mode.is_positive:
@@ -255,14 +245,14 @@ def ask_what_is_loaded(case: schemathesis.Case) -> None:
 _VECTOR_FLAGS = ("amx", "avx", "fma", "sse4")  # by these ONNX Runtime chooses its kernels on x86
 
 
-def table_settings() -> Settings:
+def table_settings():
     """Every score computed for itself, by one thread."""
     every = ("engagement", "fed", "sentiment_stop")
     runtime = {"device": "cpu", "threads": 1, "concurrent_batches": 1}
     return settings_with(limits=LIMITS, cache={"ttl_seconds": 0}, runtime=runtime, default_scorers=every)
 
 
-def scores_of(reply: BaseModel) -> list[dict[str, Score]]:
+def scores_of(reply):
     """Every turn's scores, in the order asked for."""
     if isinstance(reply, ScoreReply):
         return [reply.scores]
@@ -274,7 +264,7 @@ def scores_of(reply: BaseModel) -> list[dict[str, Score]]:
     return [each.scores for each in reply.turns]
 
 
-def row_of(answered: BaseModel | Refusal) -> list[Any]:
+def row_of(answered):
     """One request's row: what it was refused with, or for every turn its scores as [value, percentile, details]."""
     if isinstance(answered, tuple):
         return list(answered)
@@ -284,9 +274,9 @@ def row_of(answered: BaseModel | Refusal) -> list[Any]:
     ]
 
 
-def instruction_set() -> list[str]:
+def instruction_set():
     """What decides the last digits: the architecture, the runtime's version and the vector units of this machine."""
-    flags: set[str] = set()
+    flags = set()
     info = Path("/proc/cpuinfo")
     if info.exists():
         lines = info.read_text(encoding="ascii", errors="replace").splitlines()
@@ -295,13 +285,13 @@ def instruction_set() -> list[str]:
     return [platform.machine(), f"onnxruntime {onnxruntime.__version__}", *sorted(flags)]
 
 
-def tolerances() -> dict[str, float]:
+def tolerances():
     """How far a value may be off on another instruction set, by scorer: as each starter bundle states it."""
     manifests = [read_bundle(folder).manifest for folder in starter_bundles()]
     return {each.kind: each.graphs["cpu-int8"].parity_tolerance for each in manifests}
 
 
-def is_alike(row: Sequence[Any], wanted: Sequence[Any], allowed: Mapping[str, float]) -> bool:
+def is_alike(row, wanted, allowed):
     """Whether two rows are the same: in every bit, or by what is `allowed` of each scorer, if anything."""
     if not allowed or not all(isinstance(turn, dict) for turn in (*row, *wanted)):
         return list(row) == list(wanted)
@@ -311,13 +301,12 @@ def is_alike(row: Sequence[Any], wanted: Sequence[Any], allowed: Mapping[str, fl
     )
 
 
-def read_table() -> Mapping[str, Any]:
+def read_table():
     """The committed table: `instruction_set` and `scores`."""
-    table: Mapping[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return table
+    return json.loads(FILE.read_text(encoding="utf-8"))
 
 
-def write_table(file: Path = FILE) -> None:
+def write_table(file=FILE):
     """Asks this machine's service over HTTP, and writes a line a request: floats with every digit."""
     with every_way(table_settings()) as ways:
         rows = {each.name: row_of(ways.ways["http"](each)) for each in requests()}

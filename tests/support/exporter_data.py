@@ -3,9 +3,6 @@
 import gzip
 import json
 import random
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -23,13 +20,11 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 from turnscore_core.scorers.fed.questions import FedBundleOptions
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed, read_qualities
 from turnscore_exporters.fed.language_model import END_OF_TEXT, save_tokenizer, train_tokenizer
 from turnscore_exporters.fed.model import load_checkpoint
 from turnscore_exporters.options import FedExportOptions
-from turnscore_models.bundle import Bundle
-from turnscore_models.manifest import GraphVariant
 from turnscore_wire import TokenCount
 
 from support.fakes import FakeScorer
@@ -40,17 +35,17 @@ WORDS = (
 )
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 UNUSED = ["[unused0]", "[unused1]"]
-SHAPE: dict[str, Any] = {
+SHAPE = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
     "max_position_embeddings": 64,
 }  # fmt: skip
 
 
-def build_sentence(generator: random.Random, words: int) -> str:
+def build_sentence(generator, words):
     return " ".join(generator.choice(WORDS) for _ in range(words))
 
 
-def save_tiny_bert(folder: Path) -> Path:
+def save_tiny_bert(folder):
     words = [*SPECIAL, *WORDS, "?", ".", *(f"word{number}" for number in range(80)), *UNUSED]
     vocabulary = {word: number for number, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -68,7 +63,7 @@ def save_tiny_bert(folder: Path) -> Path:
     return folder
 
 
-def build_dialogue(number: int, *, has_bot: bool, rating: int, turns: int = 6) -> dict[str, object]:
+def build_dialogue(number, *, has_bot, rating, turns=6):
     """A ConvAI row; in a human-bot dialogue the human's entry is 0 and the rating stands under the bot's name."""
     generator = random.Random(number)
     return {
@@ -87,7 +82,7 @@ def build_dialogue(number: int, *, has_bot: bool, rating: int, turns: int = 6) -
     }
 
 
-def write_rows(path: Path, rows: list[object]) -> Path:
+def write_rows(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
@@ -97,7 +92,7 @@ def write_rows(path: Path, rows: list[object]) -> Path:
 ANSWERS = ("no", "i like it", "what do you mean ?", "not really , i never did", "bye", "you are a stupid film")
 
 
-def build_turns(number: int, turns: int) -> list[dict[str, str]]:
+def build_turns(number, turns):
     """User and system in turns, the user first; the system asks something every now and then."""
     generator, said = random.Random(number), []
     for place in range(turns):
@@ -109,7 +104,7 @@ def build_turns(number: int, turns: int) -> list[dict[str, str]]:
     return said
 
 
-def write_sentiment_data(folder: Path) -> Path:
+def write_sentiment_data(folder):
     """Every file that the default descriptions name, and the development set, small."""
     write_rows(
         folder / "dstc9_interactive.jsonl.gz",
@@ -128,9 +123,9 @@ def write_sentiment_data(folder: Path) -> Path:
     generator = random.Random(1)
     texts = [{"source": "people", "turns": [build_sentence(generator, 4) for _ in range(6)]} for _ in range(5)]
     write_rows(folder / "dialogue_text.jsonl.gz", list(texts))
-    judged: list[object] = []
+    judged = []
     for number in range(10):
-        turns: list[dict[str, Any]] = [*build_turns(number, 6)]
+        turns = [*build_turns(number, 6)]
         for place in range(1, 6, 2):
             turns[place]["breakdown_votes"] = {"O": 30 - number - place, "T": 0, "X": number + place}
         judged.append({"id": f"j{number}", "system": "IRIS", "turns": turns})
@@ -141,9 +136,9 @@ def write_sentiment_data(folder: Path) -> Path:
 class OracleScorer(FakeScorer):
     """`value` is the number that ends a response: a perfect scorer. Packs the turns of a dialogue, last one first."""
 
-    KIND: ClassVar[str] = "oracle"
+    KIND = "oracle"
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+    def encode(self, turns):
         packs = []
         for start in range(0, len(turns), 2):
             places = range(start, min(start + 2, len(turns)))[::-1]
@@ -153,7 +148,7 @@ class OracleScorer(FakeScorer):
             )
         return packs[::-1]
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         return [
             RawScore(row[0] / 100, {"worse": -row[0] / 100, "earlier": -float(row[1])})
             for pack in batch
@@ -161,10 +156,10 @@ class OracleScorer(FakeScorer):
         ]
 
 
-def build_judged(number: int, *, pairs: int = 4, system: str | None = None, quality: float | None = None) -> Any:
+def build_judged(number, *, pairs=4, system=None, quality=None):
     """A row that the system opens; its first turn is not judged. Each response ends with 100 times its quality."""
     generator = random.Random(number)
-    turns: list[dict[str, Any]] = [{"speaker": "system", "text": f"hello {generator.randrange(100)}"}]
+    turns = [{"speaker": "system", "text": f"hello {generator.randrange(100)}"}]
     for _ in range(pairs):
         found = generator.randrange(100)
         words = ["word"] * generator.randrange(1, 9)
@@ -174,7 +169,7 @@ def build_judged(number: int, *, pairs: int = 4, system: str | None = None, qual
     return {name: value for name, value in row.items() if value is not None}
 
 
-def write_judged(path: Path, rows: Sequence[Any]) -> Path:
+def write_judged(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
@@ -182,21 +177,21 @@ def write_judged(path: Path, rows: Sequence[Any]) -> Path:
 ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
-def save_tiny_masked(folder: Path, family: str) -> Path:
+def save_tiny_masked(folder, family):
     return _save(folder, family, {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}[family], {})
 
 
-def save_tiny_pair(folder: Path, family: str, labels: int = 1) -> Path:
+def save_tiny_pair(folder, family, labels=1):
     kinds = {"bert": BertForSequenceClassification, "roberta": RobertaForSequenceClassification}
     return _save(folder, family, kinds[family], {"num_labels": labels})
 
 
-def _save(folder: Path, family: str, kind: Any, extra: dict[str, int]) -> Path:
+def _save(folder, family, kind, extra):
     if family == "bert":
         save_tiny_bert(folder)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
         tokenizer.mask_token = "[MASK]"
-        config: Any = BertConfig(vocab_size=len(tokenizer), **SHAPE, **extra)
+        config = BertConfig(vocab_size=len(tokenizer), **SHAPE, **extra)
     else:
         tokenizer = _roberta_tokenizer()
         config = RobertaConfig(
@@ -209,12 +204,12 @@ def _save(folder: Path, family: str, kind: Any, extra: dict[str, int]) -> Path:
     return folder
 
 
-def _roberta_tokenizer() -> PreTrainedTokenizerFast:
+def _roberta_tokenizer():
     """Byte-level, of whole words: what is not known is spelt in bytes."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = [*WORDS, *(f"\u0120{word}" for word in WORDS)]
     vocabulary = {token: number for number, token in enumerate([*ROBERTA_MARKS, *alphabet])}
-    merges: list[tuple[str, str]] = []
+    merges = []
     for word in words:
         for end in range(2, len(word) + 1):
             if word[:end] not in vocabulary:
@@ -229,11 +224,7 @@ def _roberta_tokenizer() -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-FollowUps = Mapping[str, Mapping[str, Sequence[str]]]
-Ratings = dict[str, dict[str, float]]  # by loss, then by quality
-
-
-def save_tiny_dialogpt(folder: Path, positions: int = 1024) -> Path:
+def save_tiny_dialogpt(folder, positions=1024):
     """`config.json`, `pytorch_model.bin`, `vocab.json`, `merges.txt`; random weights, large enough to matter."""
     generator = random.Random(0)
     sentences = [" ".join(generator.choices((*WORDS, "That's", "really", "interesting!"), k=8)) for _ in range(300)]
@@ -250,9 +241,7 @@ def save_tiny_dialogpt(folder: Path, positions: int = 1024) -> Path:
     return folder
 
 
-def export_tiny_fed(
-    checkpoint: Path, folder: Path, graphs: Sequence[GraphVariant], names: Sequence[str] | None = None, count: int = 100
-) -> Bundle:
+def export_tiny_fed(checkpoint, folder, graphs, names=None, count=100):
     """A bundle of `save_tiny_dialogpt`'s checkpoint with these qualities or all 18, and so many made-up turns."""
     loaded, shipped = load_checkpoint(str(checkpoint)), read_qualities()
     options = FedBundleOptions(
@@ -269,11 +258,11 @@ def export_tiny_fed(
 class PublishedFed:
     """One forward pass for each follow-up over one string, with transformers' own tokenizer and loss."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.model = GPT2LMHeadModel.from_pretrained(folder).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
 
-    def rate(self, texts: Sequence[str], qualities: FollowUps, join: str, window: int = 1024) -> Ratings:
+    def rate(self, texts, qualities, join, window=1024):
         """Each quality's value by each loss; beyond the window the oldest tokens go, so that every follow-up fits."""
         distinct = {text for each in qualities.values() for texts in each.values() for text in texts}
         context = self.encode("".join(self._piece(text, join) for text in texts) + END_OF_TEXT)
@@ -288,24 +277,23 @@ class PublishedFed:
             for loss in ("response_only", "whole_sequence")
         }
 
-    def _piece(self, text: str, join: str) -> str:
+    def _piece(self, text, join):
         return END_OF_TEXT + (text.strip() if join == "stripped" else f" {text} ")
 
-    def _last(self, text: str, join: str) -> str:
+    def _last(self, text, join):
         return text if join == "stripped" else f" {text}"
 
-    def encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text)["input_ids"]
-        return ids
+    def encode(self, text):
+        return self.tokenizer(text)["input_ids"]
 
-    def _cut(self, context: list[int], room: int) -> list[int]:
+    def _cut(self, context, room):
         eos_id = self.tokenizer.eos_token_id
         if len(context) > room:
             context = context[-room:]
             context[0] = eos_id
         return context
 
-    def _losses(self, context: list[int], row: list[int]) -> dict[str, float]:
+    def _losses(self, context, row):
         ids = torch.tensor([context + row])
         response = ids.clone()
         response[:, : len(context)] = -100
@@ -315,5 +303,5 @@ class PublishedFed:
         return {"whole_sequence": float(whole.loss), "response_only": float(loss)}
 
 
-def _mean(losses: Mapping[str, Mapping[str, float]], texts: Sequence[str], loss: str) -> float:
+def _mean(losses, texts, loss):
     return sum(losses[text][loss] for text in texts) / len(texts) if texts else 0.0

@@ -4,32 +4,28 @@ import asyncio
 import json
 import math
 import threading
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import ClassVar
 from unittest.mock import patch
 
 import numpy as np
 from prometheus_client import REGISTRY
-from pydantic import JsonValue
-from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.devices import CudaDevices, CudaDriverError, Gpu
 from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, OnnxBuild, OutOfMemoryError
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
-from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack
 from turnscore_models.bundle import Bundle
 from turnscore_models.manifest import GraphSpec, Manifest, TensorSpec
 from turnscore_service import metrics
-from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
+from turnscore_service.scheduling.versions import CandidateVersion
 from turnscore_wire import ConversationReply, TokenCount
-from websockets.sync.client import ClientConnection
 
 
-def sample(name: str, **labels: str) -> float:
+def sample(name, **labels):
     """The number of one of this process's series; 0 for one that does not exist yet."""
     return REGISTRY.get_sample_value(f"turnscore_{name}", labels) or 0.0
 
@@ -37,13 +33,13 @@ def sample(name: str, **labels: str) -> float:
 class Since:
     """What this process's series grew by since this was made; `labels` are those that all of them have."""
 
-    def __init__(self, prefix: str = "", **labels: str) -> None:
+    def __init__(self, prefix="", **labels):
         self._prefix, self._labels = prefix, labels
         metrics.write_out()
         samples = (each for family in REGISTRY.collect() for each in family.samples)
         self._before = {(each.name, frozenset(each.labels.items())): each.value for each in samples}
 
-    def __call__(self, series: str, **labels: str) -> float:
+    def __call__(self, series, **labels):
         metrics.write_out()
         name, own = f"{self._prefix}{series}", {**self._labels, **labels}
         return sample(name, **own) - self._before.get((f"turnscore_{name}", frozenset(own.items())), 0.0)
@@ -56,32 +52,32 @@ NOT_A_NUMBER = "not a number"
 class FakeScorer(Scorer):
     """Scores a response by its length: `value` is its words / 100. Can be held, poisoned and watched."""
 
-    KIND: ClassVar[str] = "fake"
+    KIND = "fake"
     option_limits: ClassVar[dict[str, int]] = {"known": 1}
 
-    def __init__(self, tokenizing: TokenizingPace | None = None) -> None:
+    def __init__(self, tokenizing=None):
         self.tokenizing = tokenizing or TokenizingPace()
-        self.batches: list[list[int]] = []
-        self.encoded: list[int] = []
+        self.batches = []
+        self.encoded = []
         self.gate = threading.Event()
         self.gate.set()
         self.tokenizer_gate = threading.Event()
         self.tokenizer_gate.set()
         self.started = threading.Event()
-        self.most_tokens: int | None = None  # padded tokens that the fake device has memory for
-        self.threshold: float | None = None
+        self.most_tokens = None  # padded tokens that the fake device has memory for
+        self.threshold = None
         self.stand_in = False  # what its bundle says
 
-    def read_options(self, options: Mapping[str, JsonValue]) -> object:
+    def read_options(self, options):
         for name in options:
             if name != "known":
                 raise InvalidRequestError("no such option", field=name)
         return options
 
-    def estimate_tokens(self, turn: TurnToScore) -> int:
+    def estimate_tokens(self, turn):
         return len(turn.response.split())
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+    def encode(self, turns):
         self.encoded.append(len(turns))
         assert self.tokenizer_gate.wait(120)
         if any(turn.response == "untokenizable" for turn in turns):
@@ -91,7 +87,7 @@ class FakeScorer(Scorer):
             for place, turn in enumerate(turns)
         ]
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         self.batches.append([turn.width for turn in batch])
         self.started.set()
         assert self.gate.wait(120)
@@ -102,18 +98,18 @@ class FakeScorer(Scorer):
             raise RuntimeError("the runtime choked")
         return [RawScore(float("nan") if turn.rows[0][0] == 2 else turn.width / 100) for turn in batch]
 
-    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+    def counts_in_dialogue(self, turn):
         return any(each.speaker == "user" for each in turn.context)
 
 
 class FakeReaction(FakeScorer):
     """A scorer of user turns: the longer a turn, the more it is `frustrated`; `pleased` is its opposite."""
 
-    KIND: ClassVar[str] = "reaction"
+    KIND = "reaction"
     speaker = "user"
     signal_thresholds: ClassVar[dict[str, float]] = {"frustrated": 0.03, "pleased": 0.97}
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         values = [raw.value for raw in super().score(batch)]
         return [RawScore(1 - value, {"frustrated": value, "pleased": 1 - value}) for value in values]
 
@@ -121,29 +117,27 @@ class FakeReaction(FakeScorer):
 class FakeEncoder(FakeScorer):
     """Texts of as many words have equal vectors; each word more turns a vector by half a radian."""
 
-    KIND: ClassVar[str] = "encoder"
+    KIND = "encoder"
     vector_width = 2
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         angles = [pack.width / 2 for pack in batch]
         vectors = [np.array([math.cos(angle), math.sin(angle)], "<f4").tobytes() for angle in angles]
         scores = zip(super().score(batch), vectors, strict=True)
         return [RawScore(raw.value, vector=vector) for raw, vector in scores]
 
 
-def _mark(text: str) -> int:
+def _mark(text):
     return {POISON: 1, NOT_A_NUMBER: 2}.get(text, 0)
 
 
-def encoded(width: int, rows: int = 1, mark: int = 0, place: int = 0) -> TokenPack:
+def encoded(width, rows=1, mark=0, place=0):
     """A pack of that many rows of that width; mark 1 makes the fake runtime fail, 2 gives NaN."""
     row = (mark, *range(10, 10 + width - 1))
     return TokenPack(rows=(row,) * rows, answers=(place,), tokens=(TokenCount(used=rows * width, dropped=0),))
 
 
-def manifest_of(
-    kind: str, inputs: Sequence[TensorSpec] = (), outputs: Sequence[TensorSpec] = (), **fields: Any
-) -> Manifest:
+def manifest_of(kind, inputs=(), outputs=(), **fields):
     """Of one graph, `graph.onnx`; `fields` stand in place of the usual ones."""
     tensor = TensorSpec(name="x", dtype="tensor(float)", shape=["rows"])
     graph = GraphSpec(
@@ -158,17 +152,17 @@ def manifest_of(
     return Manifest(**{**usual, **fields})
 
 
-def loader_of(loaded: Mapping[str, LoadedScorer]) -> Any:
+def loader_of(loaded):
     """A runtime's loader, which has loaded these."""
     return SimpleNamespace(load_all=lambda: loaded, kept=VectorStore(0))
 
 
-def candidates_are(versions: CandidateVersions) -> Any:
+def candidates_are(versions):
     """Runtimes that start in its `with` load these versions, whatever their settings name."""
     return patch("turnscore_service.lifecycle.runtime.load_versions", lambda *_: versions)
 
 
-def loaded_fake(scorer: Any, name: str = "fake", version: str = "1.0.0") -> LoadedScorer:
+def loaded_fake(scorer, name="fake", version="1.0.0"):
     """The scorer as if it had been loaded from a bundle, with percentile = 100 x value; a loaded one as it is."""
     if isinstance(scorer, LoadedScorer):
         return scorer
@@ -187,19 +181,19 @@ def loaded_fake(scorer: Any, name: str = "fake", version: str = "1.0.0") -> Load
     )
 
 
-def candidate_version(scorer: Any, share: float = 1.0, name: str = "fake", version: str = "1.1.0") -> CandidateVersion:
+def candidate_version(scorer, share=1.0, name="fake", version="1.1.0"):
     """The scorer as another version of that kind, for a shadow or a split."""
     loaded = loaded_fake(scorer, name, version)
     return CandidateVersion(replace(loaded, alias=loaded.bundle.manifest.reference), share)
 
 
-def say(socket: ClientConnection, speaker: str, text: str) -> ConversationReply:
+def say(socket, speaker, text):
     """Says a turn and returns the service's next message."""
     socket.send(json.dumps({"turn": {"speaker": speaker, "text": text}}))
     return hear(socket)
 
 
-def hear(socket: ClientConnection) -> ConversationReply:
+def hear(socket):
     """The service's next message."""
     return ConversationReply.model_validate_json(socket.recv(60))
 
@@ -207,35 +201,35 @@ def hear(socket: ClientConnection) -> ConversationReply:
 class Threaded:
     """Says its turns in a thread, so that the transport's event loop goes on."""
 
-    def __init__(self, client: TurnScoreClient | TurnScoreGrpcClient, given: dict[str, Any]) -> None:
+    def __init__(self, client, given):
         self._client = client
         self._conversation = client.conversation(**given)
 
-    async def __aenter__(self) -> "Threaded":
+    async def __aenter__(self):
         await asyncio.to_thread(self._conversation.__enter__)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_):
         await asyncio.to_thread(self._conversation.close)
         self._client.close()
 
-    async def say(self, *args: Any, **kwargs: Any) -> Any:
+    async def say(self, *args, **kwargs):
         return await asyncio.to_thread(self._conversation.say, *args, **kwargs)
 
-    async def say_messages(self, *args: Any, **kwargs: Any) -> Any:
+    async def say_messages(self, *args, **kwargs):
         return await asyncio.to_thread(self._conversation.say_messages, *args, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._conversation, name)
 
 
 class ManualClock:
     """Seconds since nothing in particular."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seconds = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.seconds
 
 
@@ -265,12 +259,12 @@ class FakeMachine:
     opened: list[int] = field(default_factory=list)
 
     @property
-    def build(self) -> OnnxBuild:
+    def build(self):
         if isinstance(self.installed, DeviceError):
             raise self.installed
         return self.installed
 
-    def cuda_devices(self) -> CudaDevices:
+    def cuda_devices(self):
         if self.driver is not None:
             raise CudaDriverError(self.driver)
         gpus = tuple(
@@ -279,15 +273,15 @@ class FakeMachine:
         )
         return CudaDevices(self.driver_cuda, gpus)
 
-    def free_bytes(self, index: int) -> int:
+    def free_bytes(self, index):
         if self.free is None:
             raise CudaDriverError("the driver does not say")
         return self.free
 
-    def missing_library(self) -> str | None:
+    def missing_library(self):
         return self.missing
 
-    def open_providers(self, index: int) -> tuple[str, ...]:
+    def open_providers(self, index):
         self.opened.append(index)
         if self.opening is not None:
             raise RuntimeError(self.opening)

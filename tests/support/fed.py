@@ -1,15 +1,10 @@
 """FED for tests: bundles, paths through follow-ups, and turns."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-from pydantic import JsonValue
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from turnscore_core.inference.onnx_backend import Tensor, padded_width
+from turnscore_core.inference.onnx_backend import padded_width
 from turnscore_core.scorers.fed.scorer import FedScorer
-from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models.bundle import Bundle
 from turnscore_wire import Turn
 
@@ -22,24 +17,24 @@ class PathBackend:
     The loss of a target is a hash of that path, so that two ways of packing agree exactly if their paths do.
     """
 
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
+    inputs = ()
+    outputs = ()
 
-    def __init__(self) -> None:
-        self.paths: list[tuple[int, ...]] = []
+    def __init__(self):
+        self.paths = []
         self.tokens_fed = 0
 
     @property
-    def joint(self) -> "PathBackend":
+    def joint(self):
         return self
 
-    def round_width(self, longest: int) -> int:
+    def round_width(self, longest):
         return padded_width(longest)
 
-    def open_part(self, graph: Path) -> "PathBackend":
+    def open_part(self, graph):
         return self
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, feeds):
         trunks, width = feeds["trunk_ids"].shape
         self.tokens_fed += feeds["trunk_ids"].size + feeds["branch_ids"].size
         self.paths = []
@@ -53,7 +48,7 @@ class PathBackend:
             self.paths.append((*seen, int(target)))
         return {"loss": np.array([path_loss(path) for path in self.paths], np.float32)}
 
-    def _branch_path(self, feeds: Mapping[str, Any], row: int, column: int) -> list[int]:
+    def _branch_path(self, feeds, row, column):
         start = int(feeds["branch_start"][row])
         seen = feeds["trunk_ids"][feeds["branch_trunk"][row], :start].tolist()
         ends, positions = feeds["branch_ends"][row], feeds["branch_positions"][row]
@@ -62,20 +57,20 @@ class PathBackend:
         return seen + feeds["branch_ids"][row, ancestors].tolist()
 
 
-def path_loss(path: tuple[int, ...]) -> float:
+def path_loss(path):
     """A loss between 0 and 10 that any change of the path changes."""
     return (hash(path) % 10_007) / 1000.7
 
 
 EOS = 256
-QUALITIES: dict[str, JsonValue] = {
+QUALITIES = {
     "kind": {"positive": ["Thanks!", "That's nice."], "negative": ["That's rude!", "How rude."]},
     "clear": {"positive": [], "negative": ["What?", "That makes no sense!"]},
 }
 REFERENCE = np.array([[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]])
 
 
-def save_byte_tokenizer(path: Path) -> None:
+def save_byte_tokenizer(path):
     """Every byte a token; the end-of-text token is number 256."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
@@ -85,12 +80,12 @@ def save_byte_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def make_fed_bundle(folder: Path, window: int = 1024, **options: JsonValue) -> Bundle:
+def make_fed_bundle(folder, window=1024, **options):
     """Written without its checksums being taken: the scorer alone is tested with it."""
     bundle = make_bundle(folder, name="fed", kind="fed")
     save_byte_tokenizer(folder / "tokenizer.json")
     np.savez(folder / "reference.npz", response_only=REFERENCE, whole_sequence=REFERENCE)
-    described: dict[str, JsonValue] = {
+    described = {
         "qualities": QUALITIES,
         "default_qualities": ["kind", "clear"],
         "eos_id": EOS,
@@ -102,7 +97,7 @@ def make_fed_bundle(folder: Path, window: int = 1024, **options: JsonValue) -> B
     return Bundle(folder, manifest)
 
 
-def make_fed_scorer(folder: Path, window: int = 1024, **options: JsonValue) -> tuple[FedScorer, PathBackend]:
+def make_fed_scorer(folder, window=1024, **options):
     backend = PathBackend()
     return FedScorer(make_fed_bundle(folder, window, **options), backend), backend
 
@@ -110,13 +105,13 @@ def make_fed_scorer(folder: Path, window: int = 1024, **options: JsonValue) -> t
 DIALOGUE = ["hi", "hello", "how are you?", "fine", "and your dog?", "my dog died"]
 
 
-def turn(texts: Sequence[str], options: object = None) -> TurnToScore:
+def turn(texts, options=None):
     speakers = ["user", "system"]
-    context = [Turn(speaker=speakers[place % 2], text=text) for place, text in enumerate(texts[:-1])]  # type: ignore[arg-type]
+    context = [Turn(speaker=speakers[place % 2], text=text) for place, text in enumerate(texts[:-1])]
     return TurnToScore(context, texts[-1], options=options)
 
 
-def score(scorer: FedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+def score(scorer, turns):
     packs = scorer.encode(turns)
     places = [place for pack in packs for place in pack.answers]
     found = dict(zip(places, scorer.score(packs), strict=True))

@@ -3,10 +3,8 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -14,23 +12,21 @@ from turnscore_client import AsyncTurnScoreClient
 from turnscore_client._command.registry import app
 from turnscore_client._files.rows import Line
 from turnscore_client._files.scoring import Pace, Patient
-from turnscore_client.testing import ManualClock, MockTurnScore
-from typer.testing import CliRunner, Result
+from turnscore_client.testing import ManualClock
+from typer.testing import CliRunner
 
 
 @asynccontextmanager
-async def movable(
-    address: str, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[tuple[str, Callable[..., Awaitable[None]]]]:
+async def movable(address, tls=None):
     """Another address of the server, and what sends new connections elsewhere, or nowhere.
 
     It resets those that are open, unless it is `leaving` them. With `tls` only what comes encrypted is passed on.
     """
     target = address
-    open_ends: list[asyncio.StreamWriter] = []
-    tasks: list[asyncio.Task[None]] = []
+    open_ends = []
+    tasks = []
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(reader, writer):
         try:
             while data := await reader.read(65536):
                 writer.write(data)
@@ -39,14 +35,14 @@ async def movable(
         except (ConnectionError, ssl.SSLError):
             writer.close()
 
-    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def connect(reader, writer):
         host, _, port = target.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
         open_ends.extend((writer, far_writer))
         tasks.append(asyncio.create_task(carry(reader, far_writer)))
         tasks.append(asyncio.create_task(carry(far_reader, writer)))
 
-    async def move(to: str | None, leaving: bool = False) -> None:
+    async def move(to, leaving=False):
         nonlocal target
         if to is None:
             server.close()
@@ -77,11 +73,11 @@ def patient_with(clock=None, most=4, wait=60.0, timeout=10.0, probe=None):
     return Patient(pace=pace, clock=clock, wait_seconds=wait, timeout_seconds=timeout, probe=probe)
 
 
-def run_command(mock: MockTurnScore, *arguments: object) -> Result:
+def run_command(mock, *arguments):
     """What the `turnscore` command does at the mock, which gets the options of its client as headers and deadlines."""
 
-    def open_client(url: str | None, *, api_key: str | None, timeout_seconds: float, **_: Any) -> AsyncTurnScoreClient:
-        given: Any = {"api_key": api_key, "timeout_seconds": timeout_seconds, "max_retries": 0, "clock": mock.clock}
+    def open_client(url, *, api_key, timeout_seconds, **_):
+        given = {"api_key": api_key, "timeout_seconds": timeout_seconds, "max_retries": 0, "clock": mock.clock}
         return AsyncTurnScoreClient(url, transport=mock.transport, **given)
 
     with patch("turnscore_client._command.score.AsyncTurnScoreClient", open_client):
@@ -91,14 +87,14 @@ def run_command(mock: MockTurnScore, *arguments: object) -> Result:
     return result
 
 
-def invoke(app: Any, words: Sequence[object], code: int = 0) -> Result:
+def invoke(app, words, code=0):
     """What the command of a typer app said, after it ended with this exit status."""
     done = CliRunner().invoke(app, list(map(str, words)))
     assert done.exit_code == code, done.output
     return done
 
 
-def write_lines(path: Path, *lines: Any) -> Path:
+def write_lines(path, *lines):
     """An object a line; a text stands as it is, so that a line may be broken."""
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     return path
@@ -109,7 +105,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "data", ROOT.parent / "shared" / "data")
 
 
-def find_data(*names: str) -> list[Path]:
+def find_data(*names):
     """The named files in the first folder that has all of them; skips the test where none has."""
     for folder in FOLDERS:
         paths = [folder / name for name in names]

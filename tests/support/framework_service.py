@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,21 +29,21 @@ class Service:
     mock: MockTurnScore
     told: list[Scored] = field(default_factory=list)
 
-    def options(self, **more: Any) -> dict[str, Any]:
+    def options(self, **more):
         """What a hook is made with."""
         return {"url": self.url, "on_scored": self.told.append, "timeout_seconds": 10.0, **more}
 
     @property
-    def asked(self) -> list[Any]:
+    def asked(self):
         """The requests' bodies."""
         return [request.body for request in self.mock.requests]
 
 
-def _value_of(request: Any) -> dict[str, float]:
+def _value_of(request):
     return {"quality": VALUES.get(request.response, 0.7)}
 
 
-def gone() -> Service:
+def gone():
     """One where nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -52,14 +52,14 @@ def gone() -> Service:
 
 
 @contextmanager
-def serve(seconds: float = 0.0, *, is_refusing: bool = False) -> Iterator[Service]:
+def serve(seconds=0.0, *, is_refusing=False):
     """One that answers after some seconds, or refuses everything."""
     mock, ended = MockTurnScore(scores=_value_of, thresholds={"quality": 0.5}), threading.Event()
     if is_refusing:
         mock.fail_next("overloaded", retry_after_ms=60_000, times=10_000)
 
     class Scores(Handler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = self.body()
             if seconds and ended.wait(seconds):
                 return
@@ -77,11 +77,11 @@ def serve(seconds: float = 0.0, *, is_refusing: bool = False) -> Iterator[Servic
 class Patience:
     """How long the chatbot was kept: `with patience: ...`."""
 
-    def __enter__(self) -> "Patience":
+    def __enter__(self):
         self._started_at = time.perf_counter()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.seconds = time.perf_counter() - self._started_at
 
 
@@ -103,23 +103,23 @@ class Capture:
     requests: list[Captured] = field(default_factory=list)
     answer: Callable[[Captured], Any] = lambda _: {}
 
-    def bodies(self, method: str, path: str) -> list[Any]:
+    def bodies(self, method, path):
         """The bodies of what came there, in order."""
         return [each.body for each in self.requests if each.method == method and each.path.split("?")[0] == path]
 
     @property
-    def everything(self) -> str:
+    def everything(self):
         """All that came, to be searched."""
         return json.dumps([each.body for each in self.requests], default=str)
 
 
 @contextmanager
-def capturing(answer: Callable[[Captured], Any] = lambda _: {}) -> Iterator[Capture]:
+def capturing(answer=lambda _: {}):
     """The server, on a free port."""
     capture = Capture(answer=answer)
 
     class Keeper(Handler):
-        def keep(self) -> None:
+        def keep(self):
             headers = {name.lower(): value for name, value in self.headers.items()}
             captured = Captured(self.command, self.path, headers, _read(self.body()))
             capture.requests.append(captured)
@@ -131,7 +131,7 @@ def capturing(answer: Callable[[Captured], Any] = lambda _: {}) -> Iterator[Capt
         yield capture
 
 
-def _read(body: bytes) -> Any:
+def _read(body):
     try:
         return json.loads(body) if body else None
     except ValueError:

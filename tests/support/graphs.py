@@ -1,20 +1,17 @@
 """ONNX graphs made for tests, right and wrong ones."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from turnscore_core.inference.onnx_backend import int8_saturates
-from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
-from turnscore_models.bundle import Bundle, encoder_digest, sha256_of, write_bundle
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_models.bundle import encoder_digest, sha256_of, write_bundle
 
 ROWS = ["rows", "tokens"]
 
 
-def save_row_graph(path: Path) -> Path:
+def save_row_graph(path):
     """`sums` [rows]: of the ids that the mask keeps. `pair_sums` [pairs]: those of two rows together."""
     inputs = [
         helper.make_tensor_value_info("input_ids", TensorProto.INT64, ROWS),
@@ -40,7 +37,7 @@ def save_row_graph(path: Path) -> Path:
     return path
 
 
-def draw_feeds(rows: int, tokens: int, pairs: int, seed: int = 0) -> dict[str, np.ndarray]:
+def draw_feeds(rows, tokens, pairs, seed=0):
     """Random inputs of the row graph; padding is part of the ids, so that a forgotten mask shows."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(1, tokens + 1, rows)
@@ -52,7 +49,7 @@ def draw_feeds(rows: int, tokens: int, pairs: int, seed: int = 0) -> dict[str, n
     }
 
 
-def run_graph(path: Path, feeds: Mapping[str, np.ndarray], *outputs: str) -> list[np.ndarray]:
+def run_graph(path, feeds, *outputs):
     """The graph's outputs, or those of these names, on the CPU."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -62,7 +59,7 @@ def run_graph(path: Path, feeds: Mapping[str, np.ndarray], *outputs: str) -> lis
     return list(session.run(outputs or None, feeds))
 
 
-def with_graph(bundle: Bundle, change: Callable[[ModelProto], None], heads: str = "") -> Bundle:
+def with_graph(bundle, change, heads=""):
     """The bundle, with checksums that fit, after `change` was made to its last int8 graph, or to a set of heads."""
     manifest = bundle.manifest
     graphs = list(map(bundle.path_of, manifest.graphs["cpu-int8"].files))
@@ -82,7 +79,7 @@ def with_graph(bundle: Bundle, change: Callable[[ModelProto], None], heads: str 
     return write_bundle(bundle.folder, manifest.model_copy(update={"heads": fitting}))
 
 
-def permute_outputs(model: ModelProto) -> None:
+def permute_outputs(model):
     """Every output comes in reverse along its first axis; where there are two, each has the other's name."""
     graph = model.graph
     names = [each.name for each in graph.output]
@@ -100,16 +97,16 @@ def permute_outputs(model: ModelProto) -> None:
         graph.node.append(helper.make_node("Slice", [f"was_{source}", *(f"reverse_{each}" for each in ends)], [name]))
 
 
-def weight_matrices(model: ModelProto) -> list[TensorProto]:
+def weight_matrices(model):
     """The int8 matrices that are multiplied with; embeddings are looked up, and are none."""
     multiplied = {name for node in model.graph.node if node.op_type == "MatMulIntegerToFloat" for name in node.input}
     return [each for each in model.graph.initializer if each.name in multiplied and len(each.dims) == 2]
 
 
-def corrupt_matrix(place: int) -> Callable[[ModelProto], None]:
+def corrupt_matrix(place):
     """One weight matrix, counted from the first layer, has its rows in reverse."""
 
-    def change(model: ModelProto) -> None:
+    def change(model):
         tensor = weight_matrices(model)[place]
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor)[::-1].copy(), tensor.name))
 
@@ -119,19 +116,19 @@ def corrupt_matrix(place: int) -> Callable[[ModelProto], None]:
 class ConstantScorer:
     """Gives every turn the same score: in value and details the middle of what the right graph gives."""
 
-    def __init__(self, right: Scorer, turns: Sequence[TurnToScore]) -> None:
+    def __init__(self, right, turns):
         self._right = right
         packs = right.encode(turns)
         scores = right.score(packs)
         details = {name: _middle([each.details[name] for each in scores]) for name in scores[0].details}
         self._score = RawScore(_middle([each.value for each in scores]), details)
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+    def encode(self, turns):
         return self._right.encode(turns)
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         return [self._score for pack in batch for _ in pack.answers]
 
 
-def _middle(values: Sequence[float]) -> float:
+def _middle(values):
     return (min(values) + max(values)) / 2

@@ -9,8 +9,7 @@ import asyncio
 import gzip
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -27,22 +26,22 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def body(self) -> bytes:
+    def body(self):
         read = self.rfile.read(int(self.headers.get("content-length") or 0))
         return gzip.decompress(read) if self.headers.get("content-encoding") == "gzip" else read
 
-    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+    def answer(self, status, body=b"", **headers):
         self.send_response(status)
         for name, value in {**headers, "content-length": str(len(body))}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None: ...
+    def log_message(self, *_): ...
 
 
 @contextmanager
-def handled_by(handler: type[Handler]) -> Iterator[str]:
+def handled_by(handler):
     """The URL of a server with that handler, in threads of its own."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
@@ -55,20 +54,20 @@ def handled_by(handler: type[Handler]) -> Iterator[str]:
             thread.join()
 
 
-Reply = tuple[int, dict[str, str], bytes] | None  # status, headers and body; None closes the connection without a word.
-Behaviour = Callable[[str, bytes], Awaitable[Reply]]  # what it does with a path and a body
-
 _SCORE = {"value": 0.5, "percentile": 50.0, "details": {}, "model": "fed:1.0.0", "cached": False}
 _SCORE["tokens"] = {"used": 1, "dropped": 0}
 _TIMING = {"total": 1.0, "tokenize": 0.0, "queue": 0.0, "inference": 1.0}
-SCORED: Reply = (200, {}, json.dumps({"request_id": "a", "scores": {"fed": _SCORE}, "timing_ms": _TIMING}).encode())
+SCORED = (200, {}, json.dumps({"request_id": "a", "scores": {"fed": _SCORE}, "timing_ms": _TIMING}).encode())
 
 
 @asynccontextmanager
-async def plain_server(behave: Behaviour) -> AsyncIterator[int]:
-    """Serves in this event loop; the port on 127.0.0.1."""
+async def plain_server(behave):
+    """Serves in this event loop; the port on 127.0.0.1.
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    `behave` takes a path and a body, and returns status, headers and body; None closes the connection without a word.
+    """
+
+    async def serve(reader, writer):
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -92,6 +91,6 @@ async def plain_server(behave: Behaviour) -> AsyncIterator[int]:
         server.close()
 
 
-def plain_server_in_a_thread(behave: Behaviour) -> AbstractContextManager[int]:
+def plain_server_in_a_thread(behave):
     """The same for tests that run a program against it."""
     return in_a_thread(plain_server(behave))

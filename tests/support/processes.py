@@ -1,9 +1,7 @@
 """The real service, and a redis-server with sockets that only look like one, each on a free port of 127.0.0.1."""
 
 import asyncio
-import ssl
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -15,22 +13,21 @@ from turnscore_load.services import service_process
 
 from support.conditions import wait_until
 
-RunningService = Process
 _PROGRAMS = Path(sys.executable).parent
 
 
 @contextmanager
 def running_service(
-    folder: Path,
+    folder,
     *,
-    target: str = "turnscore_service.bento:TurnScore",
-    executable: Path = _PROGRAMS / "bentoml",
-    environment: Mapping[str, str] | None = None,
-    wait_for: str = "/readyz",
-    options: Sequence[str] = (),
-    tls: ssl.SSLContext | None = None,
-    alone: bool = False,
-) -> Iterator[Process]:
+    target="turnscore_service.bento:TurnScore",
+    executable=_PROGRAMS / "bentoml",
+    environment=None,
+    wait_for="/readyz",
+    options=(),
+    tls=None,
+    alone=False,
+):
     """Starts the service, waits until `wait_for` answers 200, and stops it afterwards. Files go below `folder`.
 
     `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS. `alone`: by
@@ -48,7 +45,7 @@ def running_service(
         yield service
 
 
-def _answers_https(url: str, tls: ssl.SSLContext) -> bool:
+def _answers_https(url, tls):
     try:
         return httpx.get(url, timeout=60, verify=tls).status_code == 200
     except httpx.TransportError:
@@ -56,7 +53,7 @@ def _answers_https(url: str, tls: ssl.SSLContext) -> bool:
 
 
 @asynccontextmanager
-async def behind_haproxy(folder: Path, configuration: Path, port: int, **environment: str) -> AsyncIterator[str]:
+async def behind_haproxy(folder, configuration, port, **environment):
     """The URL of a haproxy with that configuration, of which a server behind it, in this event loop, is ready."""
     words = ["haproxy", "-db", "-f", configuration]
     proxy = Process(words, folder, port=port, environment=environment, ready="/readyz")
@@ -70,7 +67,7 @@ async def behind_haproxy(folder: Path, configuration: Path, port: int, **environ
 class RedisServer(Process):
     """One server that can be made sick. Keeps its port through every restart."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int | None = None, command: Sequence[str] = ()) -> None:
+    def __init__(self, folder, *arguments, port=None, command=()):
         """`command` replaces the options that make it a server without persistence."""
         port = port or free_port()
         self.socket = folder / f"redis-{port}.sock"
@@ -79,11 +76,11 @@ class RedisServer(Process):
         super().__init__(words, folder, port=port, ready=lambda: answers_redis(port))
         self.scheme = "redis"
 
-    def client(self) -> "Redis":
+    def client(self):
         """A client of this server, with a generous timeout."""
         return Redis(port=self.port, socket_timeout=60)
 
-    def configure(self, **settings: str) -> None:
+    def configure(self, **settings):
         """CONFIG SET."""
         with self.client() as client:
             for name, value in settings.items():
@@ -91,7 +88,7 @@ class RedisServer(Process):
 
 
 @contextmanager
-def running_redis(folder: Path, *arguments: str) -> Iterator[RedisServer]:
+def running_redis(folder, *arguments):
     """A server that is started, and killed afterwards whatever became of it."""
     server = RedisServer(folder, *arguments)
     server.start()
@@ -102,10 +99,10 @@ def running_redis(folder: Path, *arguments: str) -> Iterator[RedisServer]:
 
 
 @asynccontextmanager
-async def impostor(port: int, reply: bytes | None) -> AsyncIterator[None]:
+async def impostor(port, reply):
     """A socket in the place of a server: gives the same reply to everything, or none at all."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader, writer):
         with suppress(ConnectionError):
             while await reader.read(65_536):
                 if reply is not None:
@@ -122,7 +119,7 @@ async def impostor(port: int, reply: bytes | None) -> AsyncIterator[None]:
 
 
 @contextmanager
-def running_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
+def running_cluster(folder, nodes=3):
     """A Cluster of that many masters, which agree on who has which of the 16,384 slots."""
     servers = []
     try:
@@ -138,7 +135,7 @@ def running_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]
             server.kill()
 
 
-def _join(servers: Sequence[RedisServer]) -> None:
+def _join(servers):
     for number, server in enumerate(servers):
         first, last = (16_384 * each // len(servers) for each in (number, number + 1))
         with server.client() as client:
@@ -151,13 +148,13 @@ def _join(servers: Sequence[RedisServer]) -> None:
             wait_until(lambda client=client: _knows(client, len(servers)))
 
 
-def _knows(client: "Redis", nodes: int) -> bool:
+def _knows(client, nodes):
     told = bytes(client.execute_command("CLUSTER", "INFO")).splitlines()
     return {b"cluster_state:ok", b"cluster_slots_ok:16384", b"cluster_known_nodes:%d" % nodes} <= set(told)
 
 
 @contextmanager
-def running_sentinel(folder: Path, master: RedisServer, service: str) -> Iterator[RedisServer]:
+def running_sentinel(folder, master, service):
     """One Sentinel that watches the master and puts a replica in its place within a second or two."""
     port = free_port()
     configuration = folder / f"sentinel-{port}.conf"

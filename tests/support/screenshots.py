@@ -5,22 +5,21 @@ import io
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
-from support.pages import Visit, chromium, visiting
+from support.pages import chromium, visiting
 from support.processes import running_service
 
-DESK: dict[str, Any] = {"viewport": {"width": 1200, "height": 800}}
+DESK = {"viewport": {"width": 1200, "height": 800}}
 
 
-async def show_example(seen: Visit, name: str) -> None:
+async def show_example(seen, name):
     await seen.page.get_by_role("button", name=name).click()
     await seen.done()
 
 
-async def show_lowest(seen: Visit, button: str) -> None:
+async def show_lowest(seen, button):
     """The lowest turn of an example, with all that is known of it, or with other replies beside what was said."""
     await show_example(seen, "A proud moment")
     turn = seen.page.locator(".turn").nth(3)
@@ -32,7 +31,7 @@ async def show_lowest(seen: Visit, button: str) -> None:
     await turn.evaluate("turn => (document.activeElement.blur(), scrollTo(0, turn.offsetTop - 16))")
 
 
-async def show_comparison(seen: Visit, example: str) -> None:
+async def show_comparison(seen, example):
     await seen.page.get_by_role("link", name="Compare").click()
     await show_example(seen, example)
 
@@ -45,7 +44,7 @@ SHOTS = {
 }
 
 
-async def main(folder: Path) -> None:
+async def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, running_service(Path(place)) as service:
         async with chromium() as browser:

@@ -3,32 +3,26 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import httpx
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
 from turnscore_assessment.study.chatbots import Chatbots
-from turnscore_assessment.study.database import StudyDatabase, open_database
+from turnscore_assessment.study.database import open_database
 from turnscore_assessment.study.demo import create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
 from turnscore_assessment.study.server import RunningStudy, create_study_app
-from turnscore_assessment.study.workers import WorkerLink, invite_workers
+from turnscore_assessment.study.workers import invite_workers
 from turnscore_client import Scored
-from turnscore_client.integrations import TurnIds
 from turnscore_wire import DialogueAggregate, Score, ScoreReply, Timing, TokenCount
 
 ORIGIN = "http://study.test"
 
 
-def plan_fields(**changed: Any) -> dict[str, Any]:
+def plan_fields(**changed):
     """A plan of two systems by endpoint, of which one is degraded, with three inputs to a conversation."""
     ends = {"low_end": "strongly disagree", "high_end": "strongly agree"}
     bots = {"url": "http://bots.test/v1/chat/completions"}
@@ -53,31 +47,31 @@ def plan_fields(**changed: Any) -> dict[str, Any]:
 class Clock:
     """A clock that is moved by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1_800_000_000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
 class ScriptedBot:
     """A system under test that counts, waits and fails as it is told to."""
 
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+    def __init__(self):
+        self.asked = []
         self.status = 200
         self.gate = asyncio.Event()
         self.gate.set()
 
     @property
-    def app(self) -> Starlette:
+    def app(self):
         return Starlette(routes=[Route("/v1/chat/completions", self._answer, methods=["POST"])])
 
     @property
-    def transport(self) -> httpx.ASGITransport:
+    def transport(self):
         return httpx.ASGITransport(self.app)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request):
         self.asked.append(await request.json())
         await self.gate.wait()
         message = {"role": "assistant", "content": f"reply {len(self.asked)}"}
@@ -87,27 +81,27 @@ class ScriptedBot:
 class Served:
     """A study in this process, with a client that speaks as its page does."""
 
-    def __init__(self, database: StudyDatabase, study: RunningStudy, app: ASGIApp, clock: Clock) -> None:
+    def __init__(self, database, study, app, clock):
         self.database, self.study, self.clock = database, study, clock
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url=ORIGIN)
 
-    def invite(self, count: int = 1) -> list[WorkerLink]:
+    def invite(self, count=1):
         return self.database.run_here(invite_workers, self.database.study_id, count, self.clock())
 
-    async def get(self, link: object) -> httpx.Response:
+    async def get(self, link):
         return await self.http.get("/api/standing", headers={"Authorization": f"Bearer {link}"})
 
-    async def post(self, link: object, act: str, **fields: Any) -> httpx.Response:
+    async def post(self, link, act, **fields):
         headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN, "Content-Type": "application/json"}
         return await self.http.post(f"/api/{act}", content=json.dumps(fields), headers=headers)
 
-    async def agree(self, link: object) -> dict[str, Any]:
+    async def agree(self, link):
         """The first dialogue's standing, after agreeing and beginning."""
         seen = (await self.get(link)).json()
         await self.post(link, "agreement", consent_hash=seen["study"]["consent_hash"])
         return (await self.post(link, "begin")).json()
 
-    async def talk(self, link: object, dialogue: str, inputs: int = 3) -> list[str]:
+    async def talk(self, link, dialogue, inputs=3):
         """So many messages and their replies."""
         said = [
             await self.post(link, "message", dialogue=dialogue, number=number, text=f"hello {number}")
@@ -116,21 +110,19 @@ class Served:
         return [answer.json()["reply"] for answer in said]
 
 
-def code_of(answer: httpx.Response) -> tuple[int, str]:
+def code_of(answer):
     """The status and the code of a refusal."""
     return answer.status_code, answer.json()["error"]["code"]
 
 
-async def begin(served: Served) -> tuple[WorkerLink, str]:
+async def begin(served):
     """A new worker's link, and the dialogue that the worker has begun."""
     [link] = served.invite()
     return link, (await served.agree(link))["dialogue"]["id"]
 
 
 @asynccontextmanager
-async def served_study(
-    folder: Path, bots: httpx.AsyncBaseTransport | None = None, database: str | None = None, **changed: Any
-) -> AsyncIterator[Served]:
+async def served_study(folder, bots=None, database=None, **changed):
     """The study of `plan_fields`, its systems the demo chatbots unless `bots` says otherwise."""
     plan = StudyPlan.model_validate(plan_fields(database=database or str(folder / "study.sqlite3"), **changed))
     opened = open_database(plan)
@@ -146,7 +138,7 @@ async def served_study(
         opened.close()
 
 
-def published_row(system: str, worker: str = "w", **ratings: float) -> dict[str, Any]:
+def published_row(system, worker="w", **ratings):
     """A conversation in the form in which the published ratings lie."""
     names = ("interesting", "fun", "consistent", "fluent", "topic", "robotic", "repetitive")
     row = {"worker": worker, "hit": "h", "position": 0, "model": system}
@@ -158,9 +150,9 @@ def published_row(system: str, worker: str = "w", **ratings: float) -> dict[str,
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def scored(ids: TurnIds, value: float = 0.25) -> Scored:
+def scored(ids, value=0.25):
     """What an integration hands to a writer."""
-    said: Any = {"percentile": 12.0, "label": "low", "details": {}, "warnings": ["repeats_user"]}
+    said = {"percentile": 12.0, "label": "low", "details": {}, "warnings": ["repeats_user"]}
     tokens = TokenCount(used=3, dropped=0)
     score = Score(value=value, model="quality:1.0.0", tokens=tokens, cached=False, **said)
     timing = Timing(total=1, tokenize=0, queue=0, inference=1)

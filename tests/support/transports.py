@@ -1,18 +1,14 @@
 """The HTTP and gRPC APIs of one service on fakes, served in this process, and scripted ones."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 import httpx
 import pytest
 import uvicorn
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.message import Message
-from starlette.types import ASGIApp
 from turnscore_core.errors import CallerLeftError
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
 from turnscore_service.api.calls import decode
@@ -23,7 +19,7 @@ from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import ConversationSettings, Settings
-from turnscore_wire import ChatMessage, ConversationMessage, ConversationReply, ErrorReply, ModelsReply
+from turnscore_wire import ChatMessage, ConversationMessage, ErrorReply, ModelsReply
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
@@ -42,9 +38,7 @@ class Transports:
 
 
 @asynccontextmanager
-async def serve_transports(
-    auth: dict[str, Any], scorer: FakeScorer | None = None, **groups: Any
-) -> AsyncIterator[Transports]:
+async def serve_transports(auth, scorer=None, **groups):
     """The transports of a service with these settings; `scorer` is the one it has."""
     async with (
         grpc_server(settings_with(auth=auth, **groups), fake=scorer or FakeScorer()) as (server, runtime),
@@ -59,11 +53,11 @@ class QuietServer(uvicorn.Server):
     """Leaves the process's signals alone."""
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self):
         yield
 
 
-def server_of(app: ASGIApp, settings: Settings | None = None, *, port: int = 0, **options: Any) -> QuietServer:
+def server_of(app, settings=None, *, port=0, **options):
     """A server configured as BentoML configures its own, with our protocols; `options` are more of uvicorn's."""
     http, websocket = bounded_protocols(serving_with(settings or Settings()))
     own = {"http": http, "ws": websocket, "lifespan": "off", "proxy_headers": False, "log_config": None, **options}
@@ -71,9 +65,7 @@ def server_of(app: ASGIApp, settings: Settings | None = None, *, port: int = 0, 
 
 
 @asynccontextmanager
-async def listening(
-    app: ASGIApp, settings: Settings | None = None, *, port: int = 0, **options: Any
-) -> AsyncIterator[str]:
+async def listening(app, settings=None, *, port=0, **options):
     """The address as `127.0.0.1:port` of such a server."""
     server = server_of(app, settings, port=port, **options)
     serving = asyncio.create_task(server.serve())
@@ -90,16 +82,14 @@ async def listening(
 
 
 @contextmanager
-def served_app(
-    settings: Settings | None = None, *, tls: Mapping[str, Any] | None = None, **scorers: Any
-) -> Iterator[tuple[str, str]]:
+def served_app(settings=None, *, tls=None, **scorers):
     """The URL of HTTP and the target of gRPC of a ready service in a thread; `tls` are options of the HTTP server.
 
     `settings` come from `settings_with`.
     """
 
     @asynccontextmanager
-    async def serve() -> AsyncIterator[tuple[str, str]]:
+    async def serve():
         async with (
             grpc_server(settings, **scorers) as (server, runtime),
             listening(create_app(runtime), settings, **(tls or {})) as address,
@@ -110,15 +100,13 @@ def served_app(
         yield addresses
 
 
-def settings_with(**groups: Any) -> Settings:
+def settings_with(**groups):
     """Settings whose gRPC listens on a free port."""
     return Settings.model_validate({**groups, "grpc": {"port": 0, **groups.get("grpc", {})}})
 
 
 @asynccontextmanager
-async def grpc_server(
-    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
-) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
+async def grpc_server(settings=None, candidates=None, **scorers):
     """A started server on fakes; `settings` come from `settings_with`."""
     async with ready_runtime(settings or settings_with(), candidates, **scorers) as runtime:
         server = GrpcServer(runtime)
@@ -130,9 +118,7 @@ async def grpc_server(
 
 
 @asynccontextmanager
-async def grpc_stub(
-    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
-) -> AsyncIterator[tuple[TurnScorerStub, Runtime]]:
+async def grpc_stub(settings=None, candidates=None, **scorers):
     """The generated stub, on a connection to such a server."""
     async with (
         grpc_server(settings, candidates, **scorers) as (server, runtime),
@@ -141,29 +127,27 @@ async def grpc_stub(
         yield TurnScorerStub(channel), runtime
 
 
-def http_client(runtime: Runtime) -> httpx.AsyncClient:
+def http_client(runtime):
     """A client of the service's HTTP API, in this process."""
     transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://turnscore")
 
 
 @asynccontextmanager
-async def both_transports(
-    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
-) -> AsyncIterator[tuple[httpx.AsyncClient, TurnScorerStub]]:
+async def both_transports(settings=None, candidates=None, **scorers):
     """A client over HTTP and the stub of gRPC."""
     async with grpc_stub(settings, candidates, **scorers) as (stub, runtime), http_client(runtime) as client:
         yield client, stub
 
 
-async def refusal(call: Any) -> grpc.aio.AioRpcError:
+async def refusal(call):
     """What a call that must fail ends with."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await asyncio.wait_for(call, 60)
     return refused.value
 
 
-def error_of(error: grpc.aio.AioRpcError) -> ErrorReply:
+def error_of(error):
     """What the trailers of an unsuccessful call say."""
     trailers = dict(error.trailing_metadata() or ())
     status = turnscore_pb2.Status.FromString(trailers["grpc-status-details-bin"])
@@ -181,15 +165,12 @@ def error_of(error: grpc.aio.AioRpcError) -> ErrorReply:
 MODELS = to_message(ModelsReply.model_validate({"request_id": "r", "models": [], "limits": {}})).SerializeToString()
 
 
-Answer = bytes | tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
-
-
 @asynccontextmanager
-async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+async def scripted(*answers):
     """A server that gives these answers, one a call and the last one for ever, and tells the calls' metadata."""
     script, calls = list(answers), []
 
-    async def respond(data: bytes, context: Any) -> bytes:
+    async def respond(data, context):
         calls.append(dict(context.invocation_metadata()))
         answer = script.pop(0) if len(script) > 1 else script[0]
         if not isinstance(answer, bytes):
@@ -197,7 +178,7 @@ async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[dict[str, 
         return answer
 
     class AnyCall(grpc.GenericRpcHandler):
-        def service(self, details: Any) -> Any:
+        def service(self, details):
             return grpc.unary_unary_rpc_method_handler(respond)
 
     server = grpc.aio.server()
@@ -208,7 +189,7 @@ async def scripted(*answers: Answer) -> AsyncIterator[tuple[str, list[dict[str, 
     await server.stop(None)
 
 
-def bare(code: grpc.StatusCode, *trailers: tuple[str, str | bytes], details: str = "a library's words") -> Answer:
+def bare(code, *trailers, details="a library's words"):
     """A status without details, as gRPC libraries and proxies give it."""
     return code, details, trailers
 
@@ -220,7 +201,7 @@ METHODS = {
     "rank": "Rank",
     "similarity": "Similarity",
 }
-_MESSAGES: dict[str, type[Message]] = {
+_MESSAGES = {
     "score": turnscore_pb2.ScoreRequest,
     "score_batch": turnscore_pb2.BatchRequest,
     "score_dialogue": turnscore_pb2.DialogueRequest,
@@ -230,7 +211,7 @@ _MESSAGES: dict[str, type[Message]] = {
 }
 
 
-def message_of(call: str, fields: Mapping[str, Any]) -> Message:
+def message_of(call, fields):
     """The message with the fields, set as a caller with generated code sets them.
 
     Raises TypeError, ValueError, AttributeError or KeyError where no message can hold them.
@@ -238,7 +219,7 @@ def message_of(call: str, fields: Mapping[str, Any]) -> Message:
     return _MESSAGES[call](**_as_arguments(fields))
 
 
-def _as_arguments(fields: Any) -> Any:
+def _as_arguments(fields):
     if isinstance(fields, list):
         return [_as_arguments(each) for each in fields]
     if not isinstance(fields, dict):
@@ -261,40 +242,40 @@ def _as_arguments(fields: Any) -> Any:
 class HeldChannel:
     """A channel whose caller is the test: it says, hears, and leaves."""
 
-    def __init__(self) -> None:
-        self.inbox: asyncio.Queue[Received | CallerLeftError | None] = asyncio.Queue()
-        self.replies: asyncio.Queue[ConversationReply] = asyncio.Queue()
+    def __init__(self):
+        self.inbox = asyncio.Queue()
+        self.replies = asyncio.Queue()
         self.room = asyncio.Event()
         self.room.set()
         self.read = 0
 
-    async def receive(self) -> Received | None:
+    async def receive(self):
         received = await self.inbox.get()
         if isinstance(received, CallerLeftError):
             raise received
         self.read += 1
         return received
 
-    async def send(self, reply: ConversationReply) -> None:
+    async def send(self, reply):
         await self.room.wait()
         self.replies.put_nowait(reply)
 
-    def say(self, speaker: str, text: str, **fields: Any) -> None:
+    def say(self, speaker, text, **fields):
         self.tell({"turn": {"speaker": speaker, "text": text, **fields}})
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message):
         read = ConversationMessage.model_validate(message)
         self.inbox.put_nowait(Received(100, lambda: read))
 
-    def babble(self) -> None:
+    def babble(self):
         """Sends what is no message."""
         self.inbox.put_nowait(Received(3, lambda: decode(ConversationMessage, b"oh!")))
 
-    async def hear(self) -> ConversationReply:
+    async def hear(self):
         return await asyncio.wait_for(self.replies.get(), 60)
 
 
-def let_go(scorers: Iterable[object]) -> None:
+def let_go(scorers):
     """Lets fakes go on that a test held: one that failed must not leave a thread waiting."""
     for scorer in scorers:
         if isinstance(scorer, FakeScorer):
@@ -303,9 +284,7 @@ def let_go(scorers: Iterable[object]) -> None:
 
 
 @asynccontextmanager
-async def ready_runtime(
-    settings: Settings | None = None, candidates: CandidateVersions | None = None, loader: Any = None, **scorers: Any
-) -> AsyncIterator[Runtime]:
+async def ready_runtime(settings=None, candidates=None, loader=None, **scorers):
     """A service with these scorers, or those of a loader; whatever the test held back is let go at its end."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     versions = candidates or CandidateVersions()
@@ -321,9 +300,7 @@ async def ready_runtime(
 
 
 @asynccontextmanager
-async def talking(
-    settings: Settings | None = None, candidates: CandidateVersions | None = None, **scorers: Any
-) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
+async def talking(settings=None, candidates=None, **scorers):
     async with ready_runtime(settings, candidates, **(scorers or {"fake": FakeScorer()})) as runtime:
         channel = HeldChannel()
         holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
@@ -333,12 +310,12 @@ async def talking(
             await asyncio.wait_for(holding, 60)
 
 
-def bounded(**bounds: Any) -> Settings:
+def bounded(**bounds):
     return Settings(conversations=ConversationSettings(**bounds))
 
 
 @asynccontextmanager
-async def listening_service(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Runtime]]:
+async def listening_service(settings=None, **scorers):
     """The address of HTTP behind the real server, of a service with these scorers or one fake; and its runtime."""
     async with (
         ready_runtime(settings, **(scorers or {"fake": FakeScorer()})) as runtime,

@@ -1,26 +1,18 @@
 """Switched, shadowed and split versions of models in tests."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
-from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
-from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.kept_vectors import VectorStore
-from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_core.scoring import Deadline, Item, Outcome
-from turnscore_models.bundle import Bundle
-from turnscore_models.manifest import BundleError, BundleNotFoundError
-from turnscore_service.lifecycle.model_switch import ModelSwitch
-from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_models.manifest import BundleNotFoundError
 from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.shadow import Shadows
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
-from turnscore_wire import Score, ScoreReply, ScoreRequest, TokenCount, Turn
+from turnscore_wire import Score, ScoreRequest, TokenCount, Turn
 
 from support.fakes import FakeScorer, Since, candidate_version, loaded_fake, sample
 from support.transports import let_go, ready_runtime
@@ -28,12 +20,12 @@ from support.transports import let_go, ready_runtime
 NO_CACHE = Settings(cache=CacheSettings(local_max_bytes=0))
 
 
-async def ask(runtime: Runtime, text: str = "one two", **fields: Any) -> ScoreReply:
+async def ask(runtime, text="one two", **fields):
     """The reply to a request of that response."""
     return await runtime.pipeline().score(ScoreRequest(response=text, **fields), "r", Deadline.after_ms(60_000))
 
 
-def counted(outcome: str) -> float:
+def counted(outcome):
     """Switches that ended so."""
     return sample("model_switches_total", outcome=outcome)
 
@@ -41,11 +33,11 @@ def counted(outcome: str) -> float:
 class ShiftedScorer(FakeScorer):
     """As the fake, with another value: two versions that give one turn different scores."""
 
-    def __init__(self, shift: float = 0.5) -> None:
+    def __init__(self, shift=0.5):
         super().__init__()
         self.shift = shift
 
-    def score(self, batch: Any) -> Any:
+    def score(self, batch):
         return [raw.__class__(raw.value + self.shift) for raw in super().score(batch)]
 
 
@@ -54,14 +46,14 @@ class FakeLoader:
 
     kept = VectorStore(0)
 
-    def __init__(self, *named: LoadedScorer) -> None:
+    def __init__(self, *named):
         self.named = {each.name: each for each in named}
-        self.known: dict[str, LoadedScorer] = {}
-        self.broken: dict[str, BundleError] = {}  # references that fail their proof
+        self.known = {}
+        self.broken = {}  # references that fail their proof
         for each in named:
             self.add(each)
 
-    def add(self, loaded: LoadedScorer, error: BundleError | None = None) -> str:
+    def add(self, loaded, error=None):
         """Puts one more version into the store, which fails its proof with the error; returns its reference."""
         reference = loaded.bundle.manifest.reference
         self.known[reference] = loaded
@@ -69,38 +61,34 @@ class FakeLoader:
             self.broken[reference] = error
         return reference
 
-    def load_all(self) -> Mapping[str, LoadedScorer]:
+    def load_all(self):
         return dict(self.named)
 
-    async def preflight(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+    async def preflight(self, bundle, like):
         return None
 
-    def load_candidate(
-        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None, checked: str | None = None
-    ) -> LoadedScorer:
+    def load_candidate(self, bundle, like, *, concurrency=None, checked=None):
         assert like.name == bundle.manifest.kind
         if error := self.broken.get(bundle.manifest.reference):
             raise type(error)(*error.args)  # a fresh one: a traceback keeps all that its frames held
         return self.known[bundle.manifest.reference]
 
-    def find_bundles(self) -> Mapping[str, Bundle]:
+    def find_bundles(self):
         return {name: each.bundle for name, each in self.named.items()}
 
-    def find_bundle(self, reference: str) -> Bundle:
+    def find_bundle(self, reference):
         if reference not in self.known:
             raise BundleNotFoundError(f"no bundle {reference}")
         return self.known[reference].bundle
 
 
-def second_version(name: str = "fake", version: str = "1.1.0", shift: float = 0.5) -> LoadedScorer:
+def second_version(name="fake", version="1.1.0", shift=0.5):
     """Another version of a fake, whose values are higher."""
     return loaded_fake(ShiftedScorer(shift), name, version)
 
 
 @asynccontextmanager
-async def switchable(
-    loader: FakeLoader, settings: Settings | None = None
-) -> AsyncIterator[tuple[Runtime, ModelSwitch]]:
+async def switchable(loader, settings=None):
     """A ready runtime on the loader's models, and its switch."""
     async with ready_runtime(settings, loader=loader) as runtime:
         assert runtime.switch is not None
@@ -113,10 +101,10 @@ async def switchable(
 class ShadowsSince(Since):
     """What shadows counted of fake:1.1.0 since this was made."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("shadow_", scorer="fake", model="fake:1.1.0", served="fake:1.0.0")
 
-    def outcomes(self) -> dict[str, int]:
+    def outcomes(self):
         counts = {each: int(self("turns_total", outcome=each)) for each in ("compared", "failed", "full", "late")}
         return {each: count for each, count in counts.items() if count}
 
@@ -124,11 +112,11 @@ class ShadowsSince(Since):
 class Looks:
     """Counts how often it is asked whether nothing else waits."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def of(self, is_idle: Callable[[], bool]) -> Callable[[], bool]:
-        def look() -> bool:
+    def of(self, is_idle):
+        def look():
             self.count += 1
             return is_idle()
 
@@ -138,11 +126,11 @@ class Looks:
 class Longer(FakeScorer):
     """Gives each response two words more."""
 
-    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+    def score(self, batch):
         return [RawScore(raw.value + 0.02) for raw in super().score(batch)]
 
 
-def said(words: int, **fields: Any) -> tuple[Item, Outcome]:
+def said(words, **fields):
     """A turn of so many words, with the answer that a served FakeScorer gave it."""
     value = words / 100
     score = Score(
@@ -161,14 +149,7 @@ def said(words: int, **fields: Any) -> tuple[Item, Outcome]:
 
 
 @asynccontextmanager
-async def shadows_of(
-    scorer: FakeScorer,
-    *,
-    share: float = 1.0,
-    is_idle: Callable[[], bool] = lambda: True,
-    stall_seconds: float = 60,
-    threshold: float | None = None,
-) -> AsyncIterator[Shadows]:
+async def shadows_of(scorer, *, share=1.0, is_idle=lambda: True, stall_seconds=60, threshold=None):
     version = candidate_version(scorer, share)
     version = replace(version, loaded=replace(version.loaded, threshold=threshold))
     found = Shadows([version], lambda _: "fake:1.0.0", is_idle, ExecutorWatch(stall_seconds=stall_seconds))
@@ -179,19 +160,19 @@ async def shadows_of(
         await found.stop()
 
 
-def engine_of(*, models: Any = (), **given: Any) -> Engine:
+def engine_of(*, models=(), **given):
     """An engine of those scorers."""
     scorers = {name: given.pop(name) for name in ("fake", "other", "reaction", "encoder") if name in given}
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     return Engine(models, load=lambda _: loaded, **given)
 
 
-def dialogue(id_: str, *texts: str) -> Dialogue:
+def dialogue(id_, *texts):
     """The user speaks first."""
     turns = [Turn(speaker="system" if place % 2 else "user", text=text) for place, text in enumerate(texts)]
     return Dialogue(id_, turns)
 
 
-def values(result: DialogueResult, scorer: str = "fake") -> list[float]:
+def values(result, scorer="fake"):
     """The values of its turns."""
     return [turn.scores[scorer].value for turn in result.turns]

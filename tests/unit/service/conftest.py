@@ -1,7 +1,6 @@
 """Fixtures of the service's unit tests."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from unittest.mock import AsyncMock
 
 import pytest
@@ -10,7 +9,7 @@ from turnscore_core import model_loader
 
 
 @pytest.fixture
-async def nothing_is_left() -> AsyncIterator[None]:
+async def nothing_is_left():
     """After every test: no task but the test's own, nothing in flight, no conversation open."""
     before = asyncio.all_tasks()
     yield
@@ -22,6 +21,6 @@ async def nothing_is_left() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def _checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def _checked_here(monkeypatch):
     """Versions are checked as they are loaded: a process of their own takes seconds to start (core/test_preflight)."""
     monkeypatch.setattr(model_loader, "run_preflight", AsyncMock(return_value=None))

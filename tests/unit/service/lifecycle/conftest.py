@@ -1,13 +1,12 @@
 """What the tests of a process share."""
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
 
 @pytest.fixture
-def _no_cyclic_collection() -> Iterator[None]:
+def _no_cyclic_collection():
     gc.collect()
     gc.disable()
     yield

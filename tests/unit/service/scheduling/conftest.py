@@ -1,11 +1,9 @@
-from collections.abc import Iterator
-
 import pytest
 from support.versions import Longer
 
 
 @pytest.fixture
-def held() -> Iterator[Longer]:
+def held():
     scorer = Longer()
     scorer.gate.clear()
     yield scorer
