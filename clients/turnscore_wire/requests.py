@@ -1,6 +1,7 @@
 """Requests: what a caller may send. Shape and characters are checked here, sizes by the service's limits."""
 
 import json
+import re
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -42,8 +43,31 @@ def _refuse_unsendable(options: dict[str, dict[str, JsonValue]] | None) -> dict[
 
 
 CacheMode = Literal["use", "bypass", "refresh"]
-CacheNamespace = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-ConversationName = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
+_NAMESPACE = r"^[A-Za-z0-9_-]{1,64}$"
+_VISIBLE = r"^[!-~]{1,128}$"
+
+
+def _match(pattern: str, sentence: str) -> AfterValidator:
+    """Refuses what does not match with the sentence: pydantic's own repeats the pattern."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("pattern", sentence)
+        return text
+
+    return AfterValidator(check)
+
+
+CacheNamespace = Annotated[
+    str,
+    _match(_NAMESPACE, "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"),
+    Field(json_schema_extra={"pattern": _NAMESPACE}),
+]
+ConversationName = Annotated[
+    str,
+    _match(_VISIBLE, "must be 1 to 128 visible ASCII characters without spaces"),
+    Field(json_schema_extra={"pattern": _VISIBLE}),
+]
 Deadline = Annotated[
     Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None,
     Field(

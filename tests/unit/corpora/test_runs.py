@@ -202,7 +202,7 @@ def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines, tmp_p
         (["--turns-column", "dialog"], 2, "--turns-column: "),
         (["--redis", "http://cache"], 2, "must begin with one of redis://"),
         (["--redis", "no-such-file"], 2, "No such file"),
-        (["--redis-namespace", "a b"], 2, "string should match pattern"),
+        (["--redis-namespace", "a b"], 2, "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"),
         (["--engine", "spark"], 2, "is not one of 'local', 'ray'"),
         (["--scorers", "charm"], 1, "--scorers names charm, for which there is no bundle; there are: engagement"),
         (["--models", "./charm"], 1, "there is no bundle folder ./charm"),
