@@ -61,12 +61,12 @@ class GrpcSettings(SettingsGroup):
         default=50_051,
         description="Port of the gRPC server, shared by all workers. 0: a free one, which the log names.",
     )
-    tls_cert_file: FilePath | None = Field(
+    tls_cert_file: Annotated[FilePath | None, EMPTY_IS_NONE] = Field(
         default=None,
         description="Certificate chain (PEM) of the gRPC server; read again when it changes. Empty: plain text.",
     )
-    tls_key_file: FilePath | None = Field(default=None, description="Its private key (PEM).")
-    tls_client_ca_file: FilePath | None = Field(
+    tls_key_file: Annotated[FilePath | None, EMPTY_IS_NONE] = Field(default=None, description="Its private key (PEM).")
+    tls_client_ca_file: Annotated[FilePath | None, EMPTY_IS_NONE] = Field(
         default=None,
         description="Authorities (PEM), one of which must have signed a caller's certificate (mutual TLS).",
     )
@@ -150,7 +150,7 @@ class AdminSettings(SettingsGroup):
 class AuthSettings(SettingsGroup):
     """API keys, for HTTP and gRPC."""
 
-    keys_file: Path | None = Field(
+    keys_file: Annotated[Path | None, EMPTY_IS_NONE] = Field(
         default=None,
         description="TOML file of [API keys](security.md#api-keys); read again when it changes. Without keys "
         "here and below, anyone may call.",

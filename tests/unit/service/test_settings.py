@@ -61,9 +61,17 @@ def test_settings_the_clients_and_a_clusters_variables_are_known(environment):
     assert refusal_of_unknown(Settings, environment) == ""
 
 
-def test_an_empty_folder_is_none(monkeypatch):
-    monkeypatch.setenv("TURNSCORE_ADMIN__FOLDER", "")
-    assert read_settings().admin.folder is None
+@pytest.mark.parametrize(
+    ("group", "field"),
+    [
+        ("admin", "folder"),
+        ("auth", "keys_file"),
+        *(("grpc", f"tls_{each}_file") for each in ("cert", "key", "client_ca")),
+    ],
+)
+def test_an_empty_path_is_none(group, field, monkeypatch):
+    monkeypatch.setenv(f"TURNSCORE_{group}__{field}".upper(), "")
+    assert getattr(dict(read_settings())[group], field) is None
 
 
 @pytest.mark.parametrize(
@@ -76,6 +84,10 @@ def test_an_empty_folder_is_none(monkeypatch):
         ),
         ("TURNSCORE_LIMITS", "{max_turns", "TURNSCORE_LIMITS is not JSON"),
         ("TURNSCORE_GRPC__TLS_CERT_FILE", "no.pem", "TURNSCORE_GRPC__TLS_CERT_FILE: there is no file no.pem"),
+        (
+            "TURNSCORE_CACHE__NAMESPACE", "two words",
+            "TURNSCORE_CACHE__NAMESPACE: must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -",
+        ),
     ],
 )  # fmt: skip
 def test_a_value_of_another_form_stops_the_start_with_its_name_and_what_is_right(monkeypatch, name, value, told):
