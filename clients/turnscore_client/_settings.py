@@ -85,6 +85,8 @@ def check_timeout(timeout_seconds: float) -> None:
 
 
 def _check_url(url: str) -> None:
+    if re.fullmatch(_ADDRESS_PATTERN, url, re.ASCII):
+        raise ValueError(f"url must begin with http:// or https://: write http://{url}")
     try:
         parts = httpx.URL(url)
         has_host = "%20" not in parts.host and bool(parts.raw_host.decode("ascii").encode("idna"))

@@ -43,6 +43,7 @@ def test_a_url_that_makes_no_sense_is_refused_without_its_secrets(url):
     with pytest.raises(ValueError, match="url must") as raised:
         resolve_http(url, {})
     assert "secret" not in str(raised.value)
+    assert ("write http://localhost:3000" in str(raised.value)) is (url == "localhost:3000")
 
 
 def test_a_grpc_client_takes_address_and_key_from_the_environment_where_none_is_given(monkeypatch):
