@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
 from tokenizers import Tokenizer
 from turnscore_models.manifest import FileName
+from turnscore_wire import describe_refusal
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.scorers.scorer import fingerprint
@@ -132,8 +133,8 @@ def read_request(options: Mapping[str, JsonValue], bundle: FedBundleOptions) -> 
     try:
         asked = _RequestOptions.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidRequestError(first["msg"], field=".".join(map(str, first["loc"]))) from None
+        field, message = describe_refusal(error)
+        raise InvalidRequestError(message, field=field) from None
     known = {**bundle.qualities, **bundle.own_qualities, **asked.own_qualities}
     names = asked.qualities or list(asked.own_qualities) or bundle.default_qualities
     for place, name in enumerate(names):

@@ -51,6 +51,7 @@ def test_wrong_options_are_refused_by_name(tmp_path, options, field):
     with pytest.raises(InvalidRequestError) as caught:
         scorer.read_options(options)
     assert caught.value.field == field
+    assert not caught.value.message[0].isupper()
 
 
 @pytest.mark.parametrize("wrong", [{"eos_id": 999}, {"default_qualities": ["tasty"]}, {"join": "glued"}])
