@@ -122,7 +122,7 @@ class Import:
         for key, marks in self._marks.items():
             texts = self._texts.get(key)
             if texts is None:
-                reason = "no response is known: give the file that has the texts by --texts"
+                reason = "no response is known: no file has its text; --texts names further files"
                 if key in self._unreadable:
                     reason = "a message of the context has an unknown role or content"
                 self.left_out[reason] += len(marks)
