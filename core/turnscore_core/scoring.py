@@ -21,6 +21,7 @@ from turnscore_core.inference.devices import CPU
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore, count_tokens
+from turnscore_core.scorers.turn_warnings import RESPONSE_CUT
 
 # A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone.
 PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
@@ -213,6 +214,9 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
     """The score as it travels; `turn` is as the scorer was given it."""
     scorer, dropped = loaded.scorer, raw.tokens.dropped or int(turn.is_cut)
     label = loaded.label(raw)
+    warnings = raw.warnings
+    if turn.is_response_cut and RESPONSE_CUT not in warnings:
+        warnings = (*warnings, RESPONSE_CUT)
     return wire.Score(
         value=raw.value,
         percentile=loaded.percentile(raw),
@@ -220,7 +224,7 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
         model=loaded.model,
         tokens=count_tokens(raw.tokens.used, dropped, dropped > 0),
         cached=is_cached,
-        warnings=list(raw.warnings),
+        warnings=list(warnings),
         label=label,
         reasons=loaded.reasons(raw, label) if scorer.reason_heads else [],
         signals=loaded.signals(raw) if scorer.signal_thresholds else [],

@@ -64,7 +64,7 @@ class EngagementScorer(Scorer):
         query, is_longer = keep_end(" ".join(last_user_run(run)), chars)
         response, reply_cut = keep_beginning(response, chars)
         context = [Turn.model_construct(speaker="user", text=query)] if query else []
-        return turn.trimmed(context, response, is_cut=query_cut or is_longer or reply_cut)
+        return turn.trimmed(context, response, is_cut=query_cut or is_longer, is_response_cut=reply_cut)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
         return " ".join(last_user_run(turn.context)), turn.response

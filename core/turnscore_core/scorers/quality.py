@@ -497,7 +497,7 @@ class HeadScorer(Scorer):
         context, context_cut = keep_ends_of(latest, chars)
         most = CHARS_PER_TOKEN * layout.response_tokens
         response, response_cut = keep_ends(turn.response, most, CHARS_PER_TOKEN * layout.response_end_tokens)
-        return turn.trimmed(context, response, is_cut=first_read > 0 or response_cut or context_cut)
+        return turn.trimmed(context, response, is_cut=first_read > 0 or context_cut, is_response_cut=response_cut)
 
     def max_turn_tokens(self, token_limit: int) -> int:
         """A row of the response, and one of each context turn that is read."""

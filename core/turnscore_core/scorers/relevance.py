@@ -124,7 +124,7 @@ class JointScorer(Scorer):
         latest, are_more = history_of(turn.context).latest(turns=self._layout.context_turns, chars=sys.maxsize)
         context, context_cut = keep_ends_of(latest, [chars] * len(latest))
         response, response_cut = keep_beginning(turn.response, CHARS_PER_TOKEN * self._layout.response_tokens)
-        return turn.trimmed(context, response, is_cut=are_more or response_cut or context_cut)
+        return turn.trimmed(context, response, is_cut=are_more or context_cut, is_response_cut=response_cut)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         return self.estimate_row([*self.said_before(turn), turn.response])

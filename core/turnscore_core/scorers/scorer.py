@@ -103,9 +103,20 @@ class TurnToScore:
     asked: Mapping[str, JsonValue] = field(default_factory=dict)  # the caller's options as they were sent
     # Whether text that the scorer reads in part was left out already, so that its tokens are not counted.
     is_cut: bool = False
+    # Whether any of it was of the response, where the scorer warns of that: a score kept for the same text does not.
+    is_response_cut: bool = False
 
-    def trimmed(self, context: Sequence[Turn], response: str, *, is_cut: bool) -> "TurnToScore":
-        return TurnToScore(context, response, options=self.options, asked=self.asked, is_cut=is_cut or self.is_cut)
+    def trimmed(
+        self, context: Sequence[Turn], response: str, *, is_cut: bool, is_response_cut: bool = False
+    ) -> "TurnToScore":
+        return TurnToScore(
+            context,
+            response,
+            options=self.options,
+            asked=self.asked,
+            is_cut=is_cut or is_response_cut or self.is_cut,
+            is_response_cut=is_response_cut or self.is_response_cut,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

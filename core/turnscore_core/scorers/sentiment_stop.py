@@ -111,7 +111,7 @@ class SentimentStopScorer(Scorer):
         latest, are_more = history_of(turn.context).latest_of(self._has_tokens, self._layout.context_turns)
         context, context_cut = History(latest).latest(turns=len(latest), chars=chars)
         response, response_cut = keep_beginning(turn.response, chars)
-        return turn.trimmed(context, response, is_cut=are_more or context_cut or response_cut)
+        return turn.trimmed(context, response, is_cut=are_more or context_cut, is_response_cut=response_cut)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         chars = len(turn.response) + sum(len(each.text) for each in turn.context)

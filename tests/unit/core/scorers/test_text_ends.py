@@ -135,7 +135,7 @@ def test_a_gap_of_white_space_beyond_the_limit_ends_what_is_read(scorer):
     trimmed = scorer.trim(TurnToScore([], response))
     kept = {"fed": ["last"], "quality": ["first", "last"]}.get(scorer.KIND, ["first"])
     assert trimmed.response.split() == kept
-    assert trimmed.is_cut
+    assert (trimmed.is_cut, trimmed.is_response_cut) == (True, scorer.KIND != "fed")
     query = scorer.trim(TurnToScore([Turn(speaker="user", text=response)], "so?"))
     assert [each.text.strip() for each in query.context] == ["last"]
     assert query.is_cut

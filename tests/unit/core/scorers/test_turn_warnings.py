@@ -240,7 +240,10 @@ def test_two_answers_in_turn_are_a_suspect_by_their_words():
 
 
 class WarningScorer(FakeScorer):
-    """Warns of every second turn of a batch, by its words and by its score."""
+    """Warns of every second turn of a batch, by its words and by its score. Reads one character of a response."""
+
+    def trim(self, turn):
+        return turn.trimmed(turn.context, turn.response[:1], is_cut=False, is_response_cut=len(turn.response) > 1)
 
     def encode(self, turns):
         packs = []
@@ -259,14 +262,15 @@ class WarningScorer(FakeScorer):
 
 
 async def test_warnings_are_in_replies_computed_and_cached(serve):
-    asked = {"candidates": ["a", "b"]}
+    asked = {"candidates": ["a", "b", "cc", "dd"]}
+    of_words = ["response_cut", "not_in_language", "stuck"]
     async with serve(fake=WarningScorer()) as (client, _):
         for is_cached in (False, True):
             scores = [
                 each["scores"]["fake"] for each in (await client.post("/v1/rank", json=asked)).json()["candidates"]
             ]
-            assert [each["warnings"] for each in scores] == [[], ["response_cut", "not_in_language", "stuck"]]
-            assert [each["cached"] for each in scores] == [is_cached] * 2
+            assert [each["warnings"] for each in scores] == [[], of_words, ["response_cut"], of_words]
+            assert [each["cached"] for each in scores] == [is_cached] * 4
 
 
 def test_a_text_that_is_not_in_english_is_never_called_stuck(shipped):
