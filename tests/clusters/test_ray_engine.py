@@ -14,19 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 from support import corpora
-from support.corpora import (
-    PATIENCE_SECONDS,
-    MortalEngine,
-    OpenableHere,
-    UnhurriedEngine,
-    WordEngine,
-    be_patient_with_nodes,
-    content_of,
-    dialogue_rows,
-    job_of,
-    score_on_ray,
-    write_lines,
-)
 from turnscore_core.engine import open_file_engine
 from turnscore_corpus.command import run_job
 from turnscore_corpus.engines.work import EngineChoice, Work
@@ -47,14 +34,14 @@ STARTER = Path(__file__).parents[2] / "model_store" / "starter" / "engagement"
 
 @pytest.fixture
 def lines(tmp_path):
-    return write_lines(tmp_path / "a.jsonl", dialogue_rows(160))
+    return corpora.write_lines(tmp_path / "a.jsonl", corpora.dialogue_rows(160))
 
 
 @pytest.fixture
 def whole(lines, tmp_path):
     """The tables of a run that nobody disturbed."""
-    run_job(job_of(lines, tmp_path / "whole", WordEngine))
-    return content_of(tmp_path / "whole")
+    run_job(corpora.job_of(lines, tmp_path / "whole", corpora.WordEngine))
+    return corpora.content_of(tmp_path / "whole")
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +50,7 @@ def cluster():
 
     All tests share it, as it takes long to start; one of them kills a node.
     """
-    be_patient_with_nodes()
+    corpora.be_patient_with_nodes()
     common = {"object_store_memory": STORE_BYTES}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **common})
     try:
@@ -93,7 +80,7 @@ def manifests(output):
 
 
 def wait_for(condition):
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + corpora.PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -101,7 +88,7 @@ def wait_for(condition):
 
 def test_a_cluster_that_is_not_there_stops_the_run(lines, tmp_path):
     with pytest.raises(RunStoppedError, match="Ray does not start on"):
-        score_on_ray(lines, tmp_path / "out", WordEngine, address="127.0.0.1:1")
+        corpora.score_on_ray(lines, tmp_path / "out", corpora.WordEngine, address="127.0.0.1:1")
 
 
 def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(cluster, lines, whole, tmp_path):
@@ -115,26 +102,26 @@ def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(c
 
     killing = threading.Thread(target=kill)
     killing.start()
-    totals = score_on_ray(lines, output, UnhurriedEngine)
+    totals = corpora.score_on_ray(lines, output, corpora.UnhurriedEngine)
     killing.join()
     assert left_at_death[0] > 0
     assert (totals["blocks"], totals["dialogues"]) == (40, 160)
-    assert content_of(output) == whole
+    assert corpora.content_of(output) == whole
 
 
 def test_a_worker_that_is_killed_is_replaced(cluster, lines, whole, tmp_path):
     memory = tmp_path / "memory"
     memory.mkdir()
-    score_on_ray(lines, tmp_path / "out", partial(MortalEngine, memory, 1), workers=2)
+    corpora.score_on_ray(lines, tmp_path / "out", partial(corpora.MortalEngine, memory, 1), workers=2)
     assert len(list(memory.iterdir())) == 1
-    assert content_of(tmp_path / "out") == whole
+    assert corpora.content_of(tmp_path / "out") == whole
 
 
 def test_a_block_that_kills_every_worker_stops_the_run(cluster, lines, tmp_path):
     memory = tmp_path / "memory"
     memory.mkdir()
     with pytest.raises(RunStoppedError, match="Ray gave up"):
-        score_on_ray(lines, tmp_path / "out", partial(MortalEngine, memory, 1000), workers=2)
+        corpora.score_on_ray(lines, tmp_path / "out", partial(corpora.MortalEngine, memory, 1000), workers=2)
     assert len(list(memory.iterdir())) > 1
 
 
@@ -147,17 +134,17 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(cluster, lines, whole, tmp
     committed = manifests(output)
     assert 4 <= len(committed) < 40
     before = {name: (output / "manifests" / name).stat().st_mtime_ns for name in committed}
-    score_on_ray(lines, output, UnhurriedEngine, workers=2)
+    corpora.score_on_ray(lines, output, corpora.UnhurriedEngine, workers=2)
     assert {name: (output / "manifests" / name).stat().st_mtime_ns for name in committed} == before
-    assert content_of(output) == whole
+    assert corpora.content_of(output) == whole
 
 
 def test_the_numbers_are_those_of_the_local_engine_to_the_last_bit(cluster, tmp_path):
-    source = write_lines(tmp_path / "a.jsonl", dialogue_rows(24))
+    source = corpora.write_lines(tmp_path / "a.jsonl", corpora.dialogue_rows(24))
     choice = EngineChoice(models=(f"{STARTER}/",))
-    run_job(job_of(source, tmp_path / "local", choice.open))
-    score_on_ray(source, tmp_path / "ray", choice.open, workers=2)
-    assert content_of(tmp_path / "ray") == content_of(tmp_path / "local")
+    run_job(corpora.job_of(source, tmp_path / "local", choice.open))
+    corpora.score_on_ray(source, tmp_path / "ray", choice.open, workers=2)
+    assert corpora.content_of(tmp_path / "ray") == corpora.content_of(tmp_path / "local")
 
 
 def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster):
@@ -182,18 +169,21 @@ def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster):
 
 def test_what_a_block_raised_stops_the_run_and_is_named(cluster, lines, tmp_path):
     with pytest.raises(RunStoppedError, match=r"block \d+: BundleError: no such bundle"):
-        score_on_ray(lines, tmp_path / "out", OpenableHere(), workers=1)
+        corpora.score_on_ray(lines, tmp_path / "out", corpora.OpenableHere(), workers=1)
 
 
 def test_a_ray_that_says_nothing_is_noticed(lines, tmp_path):
     made = make_plan(find_files([str(lines)]), Columns(), 4)
     work = Work(
-        blocks=made.blocks, open_engine=WordEngine, output=OutputFolder(str(tmp_path), "job"), on_block=lambda _: None
+        blocks=made.blocks,
+        open_engine=corpora.WordEngine,
+        output=OutputFolder(str(tmp_path), "job"),
+        on_block=lambda _: None,
     )
     silent = threading.Event()
 
     def rows():
-        silent.wait(PATIENCE_SECONDS)
+        silent.wait(corpora.PATIENCE_SECONDS)
         yield from ()
 
     try:

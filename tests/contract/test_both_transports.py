@@ -4,22 +4,12 @@ Turns are asked about in every_way_in: here are messages, user turns, similarity
 """
 
 import pytest
+import turnscore_wire as wire
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeReaction, FakeScorer
 from support.transports import METHODS, both_transports, error_of, message_of, refusal, settings_with
-from turnscore_wire import (
-    ERROR_TABLE,
-    BatchReply,
-    DialogueReply,
-    ErrorReply,
-    Limits,
-    ModelsReply,
-    RankReply,
-    ScoreReply,
-    SimilarityReply,
-)
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 
-SMALL = {"limits": Limits(max_text_chars=20, max_turns=2, max_items=2, max_candidates=2, max_body_bytes=300)}
+SMALL = {"limits": wire.Limits(max_text_chars=20, max_turns=2, max_items=2, max_candidates=2, max_body_bytes=300)}
 USER, SYSTEM = {"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b c"}
 FILE = {"type": "file"}
 ASKED, SAID = {"role": "user", "content": [{"type": "text", "text": "a"}, FILE]}, {"role": "assistant", "content": "b"}
@@ -41,8 +31,8 @@ GOOD = [
 ]
 
 REPLIES = {
-    "score": ScoreReply, "score_batch": BatchReply, "score_dialogue": DialogueReply, "rank": RankReply,
-    "similarity": SimilarityReply,
+    "score": wire.ScoreReply, "score_batch": wire.BatchReply, "score_dialogue": wire.DialogueReply,
+    "rank": wire.RankReply, "similarity": wire.SimilarityReply,
 }  # fmt: skip
 WRONG = [
     ("score", {"response": "a", "conversation": "two words"}),
@@ -109,20 +99,20 @@ async def test_both_transports_refuse_with_the_same_error(transports, call, fiel
     response = await over_http(transports, call, fields)
     refused = await refusal(over_grpc(transports, call, fields))
     told = error_of(refused)
-    assert told == ErrorReply.model_validate_json(response.content)
+    assert told == wire.ErrorReply.model_validate_json(response.content)
     assert told.request_id == "r-1"
-    assert refused.code().name == ERROR_TABLE[told.error.code].grpc_code
+    assert refused.code().name == wire.ERROR_TABLE[told.error.code].grpc_code
 
 
 async def test_both_transports_tell_the_same_models(transports):
     http, stub = transports
     told = await stub.Models(turnscore_pb2.ModelsRequest(), metadata=[("x-request-id", "r")])
     expected = (await http.get("/v1/models", headers={"x-request-id": "r"})).json()
-    assert ModelsReply.model_validate(to_fields(told)).model_dump(mode="json") == expected
+    assert wire.ModelsReply.model_validate(to_fields(told)).model_dump(mode="json") == expected
 
 
 @pytest.mark.parametrize("call", REPLIES)
 async def test_an_empty_request_is_refused_by_the_field_it_lacks(transports, call):
-    field = ErrorReply.model_validate_json((await over_http(transports, call, {})).content).error.field
+    field = wire.ErrorReply.model_validate_json((await over_http(transports, call, {})).content).error.field
     assert field is not None
     assert error_of(await refusal(over_grpc(transports, call, {}))).error.field == field

@@ -5,20 +5,7 @@ On the starter bundles, with the cache turned off, so that every way has its sco
 
 import pytest
 from pydantic import BaseModel
-from support.every_way import (
-    LIMITS,
-    Request,
-    UnsayableError,
-    every_way,
-    instruction_set,
-    is_alike,
-    read_table,
-    requests,
-    row_of,
-    scores_of,
-    table_settings,
-    tolerances,
-)
+from support import every_way
 from turnscore_core.engine import Dialogue, Engine, LocalFileEngine
 from turnscore_wire import DialogueRequest, ScoreRequest, Turn
 
@@ -30,7 +17,7 @@ _ROUNDING = 2.0**-22
 
 @pytest.fixture(scope="module")
 def ways():
-    with every_way(table_settings()) as opened:
+    with every_way.every_way(every_way.table_settings()) as opened:
         yield opened
 
 
@@ -75,14 +62,14 @@ def answer(ways, way, request):
     return _ANSWERS[way, request.name]
 
 
-@pytest.mark.parametrize("request_", requests(), ids=lambda each: each.name)
+@pytest.mark.parametrize("request_", every_way.requests(), ids=lambda each: each.name)
 def test_every_way_in_gives_the_same_answer(ways, request_):
     told = ask(ways, "http", request_)
     assert isinstance(told, tuple) == (request_.kind == "broken")
     if request_.protobuf:
         assert ask(ways, "grpc", request_) == told
     else:
-        with pytest.raises(UnsayableError):
+        with pytest.raises(every_way.UnsayableError):
             ask(ways, "grpc", request_)
     wanted = for_a_client(request_, told)
     for way in ("http client", "async http client", "grpc client", "async grpc client"):
@@ -117,14 +104,14 @@ _ASKED = {"scorers": ["engagement", "sentiment_stop"]}
 )
 def test_messages_have_the_scores_of_their_turns_and_the_same_reply_every_way(ways, call, messages, turns, places):
     own = {} if call == "score_batch" else _ASKED
-    told = ask(ways, "http", Request("messages", "good", call, {**messages, **own}))
-    spoken = ask(ways, "http", Request("turns", "good", call, {**turns, **own}))
+    told = ask(ways, "http", every_way.Request("messages", "good", call, {**messages, **own}))
+    spoken = ask(ways, "http", every_way.Request("turns", "good", call, {**turns, **own}))
     assert without_places(told) == without_places(spoken)
     assert {name: told[name] for name in places} == places
     if call == "score_dialogue":
         assert [turn["index"] for turn in told["turns"]] == [4]
     for way in ways.ways:
-        assert ask(ways, way, Request("messages", "good", call, {**messages, **own})) == told, way
+        assert ask(ways, way, every_way.Request("messages", "good", call, {**messages, **own})) == told, way
 
 
 _NO = {"speaker": "user", "text": "no, i asked about the other flight"}
@@ -141,7 +128,7 @@ _BOTH = {"scorers": ["quality", "reaction"]}
     ],
 )
 def test_user_turns_have_the_same_reply_every_way(ways, call, fields, asked):
-    request = Request("user turns", "good", call, {**fields, **asked})
+    request = every_way.Request("user turns", "good", call, {**fields, **asked})
     told = ask(ways, "http", request)
     scored = told["turns"][-1] if call == "score_dialogue" else told
     assert list(scored["scores"]) == ["reaction"]
@@ -149,7 +136,7 @@ def test_user_turns_have_the_same_reply_every_way(ways, call, fields, asked):
     for way in ways.ways:
         assert ask(ways, way, request) == told, way
     loaded = {name: ways.loaded[name] for name in _BOTH["scorers"]}
-    with Engine([], limits=LIMITS, load=lambda _: loaded) as engine:
+    with Engine([], limits=every_way.LIMITS, load=lambda _: loaded) as engine:
         kind = ScoreRequest if call == "score" else DialogueRequest
         [reply] = LocalFileEngine(engine).answer([kind.model_validate(request.fields)])
     assert without_numbers(bits(reply)) == without_numbers(told)
@@ -163,22 +150,24 @@ def without_places(part):
 
 def test_no_score_is_another_than_in_the_committed_table(ways):
     """To the last bit where this machine computes as the one that made it; else within what each bundle states."""
-    table = read_table()
-    allowed = {} if table["instruction_set"] == instruction_set() else tolerances()
-    assert list(table["scores"]) == [each.name for each in requests()]
-    for request in requests():
+    table = every_way.read_table()
+    allowed = {} if table["instruction_set"] == every_way.instruction_set() else every_way.tolerances()
+    assert list(table["scores"]) == [each.name for each in every_way.requests()]
+    for request in every_way.requests():
         for transport in ("http", "grpc") if request.protobuf else ("http",):
-            row = row_of(answer(ways, transport, request))
-            assert is_alike(row, table["scores"][request.name], allowed), (request.name, transport)
+            row = every_way.row_of(answer(ways, transport, request))
+            assert every_way.is_alike(row, table["scores"][request.name], allowed), (request.name, transport)
 
 
 def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways):
-    crowd = [each for each in requests() if each.kind != "broken" and each.name != "items-that-are-not-well-formed"]
+    crowd = [
+        each for each in every_way.requests() if each.kind != "broken" and each.name != "items-that-are-not-well-formed"
+    ]
     for request, together in zip(crowd, ways.all_at_once(crowd), strict=True):
         alone = answer(ways, "http", request)
         assert isinstance(together, BaseModel), request.name
         assert isinstance(alone, BaseModel), request.name
-        for here, there in zip(scores_of(together), scores_of(alone), strict=True):
+        for here, there in zip(every_way.scores_of(together), every_way.scores_of(alone), strict=True):
             assert here.keys() == there.keys()
             for name, score in here.items():
                 assert score.value == pytest.approx(there[name].value, abs=_ROUNDING), request.name
@@ -191,15 +180,15 @@ _FED_TOGETHER = 1e-6
 
 @pytest.fixture(scope="module")
 def engine(ways):
-    every = table_settings().default_scorers
+    every = every_way.table_settings().default_scorers
     loaded = {name: ways.loaded[name] for name in every}
-    with Engine([], limits=LIMITS, load=lambda _: loaded) as engine:
+    with Engine([], limits=every_way.LIMITS, load=lambda _: loaded) as engine:
         yield engine
 
 
 def dialogues():
     """The good dialogues of the table that are asked without options."""
-    return [each for each in requests() if each.call == "score_dialogue" and each.kind != "broken"]
+    return [each for each in every_way.requests() if each.call == "score_dialogue" and each.kind != "broken"]
 
 
 def as_dialogue(request):
@@ -215,7 +204,9 @@ def alone(engine):
 def test_the_engine_gives_a_dialogue_the_bits_of_the_service_s_reply(ways, alone):
     assert len(dialogues()) > 10
     for request in dialogues():
-        reply = ways.ways["http"](Request(request.name, "good", "score_dialogue", {"turns": request.fields["turns"]}))
+        reply = ways.ways["http"](
+            every_way.Request(request.name, "good", "score_dialogue", {"turns": request.fields["turns"]})
+        )
         result = alone[request.name]
         assert [turn.index for turn in result.turns] == [turn.index for turn in reply.turns]
         assert [bits(dict(turn.scores)) for turn in result.turns] == [bits(turn.scores) for turn in reply.turns]
@@ -244,14 +235,14 @@ def vars_of(result):
 
 def test_a_file_s_engine_answers_every_request_as_the_service_does(ways, engine):
     kinds = {"score": ScoreRequest, "score_dialogue": DialogueRequest}
-    asked = [each for each in requests() if each.call in kinds and each.kind != "broken"]
+    asked = [each for each in every_way.requests() if each.call in kinds and each.kind != "broken"]
     assert len(asked) > 60
     for request in asked:
         asks_all = request.fields if "scorers" in request.fields else {**request.fields, "scorers": list(engine.models)}
         [reply] = LocalFileEngine(engine).answer([kinds[request.call].model_validate(asks_all)])
         told = ways.ways["http"](request)
         assert without_numbers(bits(reply)) == without_numbers(bits(told)), request.name
-        for here, there in zip(scores_of(reply), scores_of(told), strict=True):
+        for here, there in zip(every_way.scores_of(reply), every_way.scores_of(told), strict=True):
             for name, score in here.items():
                 most = _FED_TOGETHER if name == "fed" else _ROUNDING
                 assert score.value == pytest.approx(there[name].value, abs=most), (request.name, name)
@@ -266,12 +257,12 @@ def without_numbers(part):
 
 
 def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways, engine):
-    turns = [{"speaker": "user", "text": "hi"}] * (LIMITS.max_turns + 1)
+    turns = [{"speaker": "user", "text": "hi"}] * (every_way.LIMITS.max_turns + 1)
     for fields in (
         {"turns": turns},
         {"turns": turns[:1]},
         {"turns": [*turns[:1], {"speaker": "system", "text": "x"}], "scorers": ["none"]},
     ):
         [reply] = LocalFileEngine(engine).answer([DialogueRequest.model_validate(fields)])
-        told = ways.ways["http"](Request("refused", "broken", "score_dialogue", fields))
+        told = ways.ways["http"](every_way.Request("refused", "broken", "score_dialogue", fields))
         assert (reply.error.code, reply.error.field) == told

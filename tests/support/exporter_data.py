@@ -5,20 +5,8 @@ import json
 import random
 
 import torch
+import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    RobertaForSequenceClassification,
-)
 from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed, read_qualities
@@ -54,12 +42,12 @@ def save_tiny_bert(folder):
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
     )
-    PreTrainedTokenizerFast(
+    transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(vocabulary), **SHAPE)
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    config = transformers.BertConfig(vocab_size=len(vocabulary), **SHAPE)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
 
 
@@ -178,23 +166,28 @@ ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def save_tiny_masked(folder, family):
-    return _save(folder, family, {"bert": BertForMaskedLM, "roberta": RobertaForMaskedLM}[family], {})
+    return _save(
+        folder, family, {"bert": transformers.BertForMaskedLM, "roberta": transformers.RobertaForMaskedLM}[family], {}
+    )
 
 
 def save_tiny_pair(folder, family, labels=1):
-    kinds = {"bert": BertForSequenceClassification, "roberta": RobertaForSequenceClassification}
+    kinds = {
+        "bert": transformers.BertForSequenceClassification,
+        "roberta": transformers.RobertaForSequenceClassification,
+    }
     return _save(folder, family, kinds[family], {"num_labels": labels})
 
 
 def _save(folder, family, kind, extra):
     if family == "bert":
         save_tiny_bert(folder)
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
         tokenizer.mask_token = "[MASK]"
-        config = BertConfig(vocab_size=len(tokenizer), **SHAPE, **extra)
+        config = transformers.BertConfig(vocab_size=len(tokenizer), **SHAPE, **extra)
     else:
         tokenizer = _roberta_tokenizer()
-        config = RobertaConfig(
+        config = transformers.RobertaConfig(
             vocab_size=len(tokenizer), pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1,
             **SHAPE, **extra,
         )  # fmt: skip
@@ -218,7 +211,7 @@ def _roberta_tokenizer():
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>",
         mask_token="<mask>", cls_token="<s>", sep_token="</s>",
     )  # fmt: skip
@@ -234,8 +227,8 @@ def save_tiny_dialogpt(folder, positions=1024):
     torch.manual_seed(0)
     eos_id = tokenizer.token_to_id(END_OF_TEXT)
     size = {"vocab_size": tokenizer.get_vocab_size(), "n_positions": positions, "n_embd": 64, "n_layer": 2, "n_head": 4}
-    config = GPT2Config(**size, initializer_range=0.2, bos_token_id=eos_id, eos_token_id=eos_id)
-    model = GPT2LMHeadModel(config)
+    config = transformers.GPT2Config(**size, initializer_range=0.2, bos_token_id=eos_id, eos_token_id=eos_id)
+    model = transformers.GPT2LMHeadModel(config)
     config.save_pretrained(folder)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     return folder
@@ -259,8 +252,8 @@ class PublishedFed:
     """One forward pass for each follow-up over one string, with transformers' own tokenizer and loss."""
 
     def __init__(self, folder):
-        self.model = GPT2LMHeadModel.from_pretrained(folder).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
     def rate(self, texts, qualities, join, window=1024):
         """Each quality's value by each loss; beyond the window the oldest tokens go, so that every follow-up fits."""

@@ -13,15 +13,6 @@ from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import find_interval
 from turnscore_assessment.ratings import reliability
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
-from turnscore_assessment.ratings.reliability import (
-    SCALES,
-    bound_alpha,
-    bound_intraclass,
-    measure_alpha,
-    measure_intraclass,
-    read_items,
-    step_up,
-)
 
 # Shrout and Fleiss (1979), table 2: 6 items by 4 raters.
 SHROUT_FLEISS = np.array(
@@ -41,22 +32,22 @@ KRIPPENDORFF = np.array(
 
 
 def test_intraclass_correlations_are_shrout_and_fleiss():
-    found = measure_intraclass(SHROUT_FLEISS)
+    found = reliability.measure_intraclass(SHROUT_FLEISS)
     figures = (found.agreement, found.consistency, found.agreement_of_mean, found.consistency_of_mean)
     assert figures == pytest.approx((0.290, 0.715, 0.620, 0.909), abs=0.0005)
 
 
 def test_spearman_and_brown_say_what_more_raters_are_worth():
-    assert step_up(0.322, 40) == pytest.approx(0.95, abs=0.001)
-    assert step_up(0.07, 40) == pytest.approx(0.75, abs=0.001)
-    assert step_up(0.5, 2) == pytest.approx(2 / 3)
+    assert reliability.step_up(0.322, 40) == pytest.approx(0.95, abs=0.001)
+    assert reliability.step_up(0.07, 40) == pytest.approx(0.75, abs=0.001)
+    assert reliability.step_up(0.5, 2) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
     ("scale", "expected"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)]
 )
 def test_alpha_is_krippendorffs(scale, expected):
-    assert measure_alpha(KRIPPENDORFF, scale) == pytest.approx(expected, abs=0.0005)
+    assert reliability.measure_alpha(KRIPPENDORFF, scale) == pytest.approx(expected, abs=0.0005)
 
 
 def draw_tables():
@@ -99,20 +90,22 @@ def test_intervals_are_those_of_measuring_every_resample(number, monkeypatch):
     expected = {"consistency": [], "agreement": [], "agreement_of_mean": []}
     for drawn in draw(table):
         try:
-            found = measure_intraclass(table[drawn])
+            found = reliability.measure_intraclass(table[drawn])
         except TooFewError:
             continue
         for name, each in expected.items():
             each.append(getattr(found, name))
-    bounds = bound_intraclass(table, 60, 7)
-    assert np.isnan(bound_intraclass(table[:5], 60, 7)["agreement"].low)  # Five items are too few for an interval.
+    bounds = reliability.bound_intraclass(table, 60, 7)
+    assert np.isnan(
+        reliability.bound_intraclass(table[:5], 60, 7)["agreement"].low
+    )  # Five items are too few for an interval.
     for name, each in expected.items():
         interval = find_interval(bounds[name].value, each)
         assert (bounds[name].low, bounds[name].high) == pytest.approx((interval.low, interval.high), nan_ok=True)
     rated = table[(~np.isnan(table)).sum(axis=1) >= 2]
-    for scale in SCALES:
+    for scale in reliability.SCALES:
         interval = find_interval(0, [count_alpha(rated, drawn, scale) for drawn in draw(rated)])
-        bound = bound_alpha(table, scale, 60, 7)
+        bound = reliability.bound_alpha(table, scale, 60, 7)
         assert (bound.low, bound.high) == pytest.approx((interval.low, interval.high), nan_ok=True)
 
 
@@ -120,26 +113,26 @@ def test_with_missing_cells_intervals_hold_their_figures_and_no_correlation_is_a
     generator = np.random.default_rng(1)
     table = generator.normal(0, 1, (8, 1)) + generator.normal(0, 0.5, (8, 6))
     table[generator.random(table.shape) < 0.6] = np.nan
-    for found in bound_intraclass(table, 300, 0).values():
+    for found in reliability.bound_intraclass(table, 300, 0).values():
         assert 0 <= found.low <= found.value <= found.high <= 1
-    nominal = bound_alpha(table, "nominal", 300, 0)
+    nominal = reliability.bound_alpha(table, "nominal", 300, 0)
     assert (nominal.low, nominal.value, nominal.high) == pytest.approx((0, 0, 0))  # No two ratings are the same.
 
 
 def test_what_cannot_be_measured_is_said(monkeypatch):
     alone = np.array([[1, np.nan], [np.nan, 2]])
     with pytest.raises(TooFewError, match="needs an item with two ratings"):
-        measure_alpha(alone, "interval")
+        reliability.measure_alpha(alone, "interval")
     with pytest.raises(TooFewError, match="there are 1 and 2"):
-        measure_intraclass(np.array([[1.0, 2.0]]))
+        reliability.measure_intraclass(np.array([[1.0, 2.0]]))
     with pytest.raises(AssessmentError, match="-1 is one"):
-        measure_alpha(np.array([[-1.0, 2.0]]), "ratio")
+        reliability.measure_alpha(np.array([[-1.0, 2.0]]), "ratio")
     monkeypatch.setattr(reliability, "MOST_RATIO_VALUES", 2)
     with pytest.raises(AssessmentError, match="at most 2 distinct values, not 3"):
-        measure_alpha(np.array([[1.0, 2.0], [3.0, 1.0]]), "ratio")
-    assert math.isnan(measure_alpha(np.ones((3, 2)), "interval"))
+        reliability.measure_alpha(np.array([[1.0, 2.0], [3.0, 1.0]]), "ratio")
+    assert math.isnan(reliability.measure_alpha(np.ones((3, 2)), "interval"))
     for alike in (np.ones((3, 2)), np.tile([1.0, 2.0], (3, 1)), np.tile([0.1, 0.2, 0.7], (7, 1))):
-        assert math.isnan(measure_intraclass(alike).consistency)
+        assert math.isnan(reliability.measure_intraclass(alike).consistency)
 
 
 def test_the_command_measures_items_of_a_csv(tmp_path):
@@ -157,7 +150,7 @@ def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_pat
     study = make_study({"A": 80.0, "B": 50.0, "C": 30.0}, workers=12)
     rows = [row.model_copy(update={"dialogue": "1"}) for row in study.dialogues]
     write_ratings(tmp_path / "ratings.jsonl", RatingFile(study.description, rows))
-    assert {len(each.table) for each in read_items(tmp_path / "ratings.jsonl")} == {3}
+    assert {len(each.table) for each in reliability.read_items(tmp_path / "ratings.jsonl")} == {3}
 
 
 @pytest.mark.parametrize(

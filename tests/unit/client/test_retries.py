@@ -4,14 +4,7 @@ import math
 from contextlib import nullcontext
 
 import pytest
-from turnscore_client import (
-    DeadlineExceededError,
-    ErrorCode,
-    NotReadyError,
-    OverloadedError,
-    UnexpectedReplyError,
-    _defaults,
-)
+import turnscore_client
 from turnscore_client._errors import ERROR_CLASSES
 from turnscore_client._retry import Attempts, RetryPolicy
 from turnscore_client.testing import ManualClock
@@ -29,7 +22,7 @@ def attempts(timeout_seconds=10.0, deadline_ms=None, clock=None, **policy):
 
 def test_delays_double_up_to_the_longest_and_jitter_shortens_them_by_its_share_at_most():
     assert delays(RetryPolicy(draw=lambda: 1.0), 2) == pytest.approx([0.05, 0.1])
-    assert RetryPolicy(draw=lambda: 0.0).delay_seconds(1000, None) == _defaults.LONGEST_DELAY_SECONDS
+    assert RetryPolicy(draw=lambda: 0.0).delay_seconds(1000, None) == turnscore_client._defaults.LONGEST_DELAY_SECONDS
     assert delays(RetryPolicy(draw=lambda: 0.0), 7) == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
 
 
@@ -44,7 +37,7 @@ def test_the_deadline_sent_is_the_time_left(timeout_seconds, own_ms, slept, expe
     assert calls.deadline_ms_left(own_ms) == pytest.approx(expected, abs=1)
 
 
-@pytest.mark.parametrize("code", list(ErrorCode))
+@pytest.mark.parametrize("code", list(turnscore_client.ErrorCode))
 def test_retryable_codes_are_retried_and_no_others(ask, mock, code):
     mock.fail_next(code, "because", field="response")
     if ERROR_TABLE[code].is_retryable:
@@ -61,7 +54,7 @@ def test_retryable_codes_are_retried_and_no_others(ask, mock, code):
 @pytest.mark.parametrize(("status", "times"), [(502, 2), (503, 2), (504, 2), (500, 1), (404, 1), (200, 1)])
 def test_a_proxy_that_finds_no_service_is_asked_again_and_no_other_page_is(ask_http, mock, status, times):
     mock.answer_next(status, b"<html>no server is available</html>")
-    with pytest.raises(UnexpectedReplyError) if times == 1 else nullcontext():
+    with pytest.raises(turnscore_client.UnexpectedReplyError) if times == 1 else nullcontext():
         ask_http(mock, "score", response="a")
     assert len(mock.requests) == times
 
@@ -69,7 +62,7 @@ def test_a_proxy_that_finds_no_service_is_asked_again_and_no_other_page_is(ask_h
 def test_retries_end_with_the_last_error(ask, mock):
     mock.fail_next("overloaded", times=2)
     mock.fail_next("not_ready", times=5)
-    with pytest.raises(NotReadyError):
+    with pytest.raises(turnscore_client.NotReadyError):
         ask(mock, "score", response="a", client={"max_retries": 3})
     assert len(mock.requests) == 4
     assert len(mock.clock.sleeps) == 3
@@ -90,7 +83,7 @@ def test_a_retry_after_header_alone_is_honoured(ask, mock):
 
 def test_a_retry_after_beyond_the_deadline_is_raised_at_once(ask, mock):
     mock.fail_next("overloaded", retry_after_ms=60_000)
-    with pytest.raises(OverloadedError) as raised:
+    with pytest.raises(turnscore_client.OverloadedError) as raised:
         ask(mock, "score", response="a")
     assert raised.value.retry_after_ms == 60_000
     assert mock.clock.sleeps == []
@@ -98,7 +91,7 @@ def test_a_retry_after_beyond_the_deadline_is_raised_at_once(ask, mock):
 
 def test_retries_stay_inside_the_overall_deadline(ask, mock):
     mock.fail_next("overloaded", retry_after_ms=300, times=50)
-    with pytest.raises(OverloadedError):
+    with pytest.raises(turnscore_client.OverloadedError):
         ask(mock, "score", response="a", timeout_seconds=1.0, client={"max_retries": 50})
     assert len(mock.requests) == 4
     assert mock.clock.seconds < 1.0
@@ -113,7 +106,7 @@ def test_each_attempt_tells_the_service_the_time_left(ask, mock):
 
 
 def test_a_call_without_time_left_is_not_sent(ask, mock):
-    with pytest.raises(DeadlineExceededError) as raised:
+    with pytest.raises(turnscore_client.DeadlineExceededError) as raised:
         ask(mock, "score", response="a", timeout_seconds=0, request_id="r-1")
     assert raised.value.request_id == "r-1"
     assert mock.requests == []

@@ -12,16 +12,9 @@ import psutil
 import pytest
 from support.bundles import LAYOUT, make_quality_bundle
 from support.conditions import until, wait_until
-from turnscore_core.preflight import (
-    MOST_KEPT,
-    PRIORITY,
-    FailedPreflightError,
-    PreflightRequest,
-    run_preflight,
-    with_options,
-)
+from turnscore_core import preflight
 
-REQUEST = PreflightRequest(folder=Path("nowhere"), lenders=[], options={}, variant="fp32")
+REQUEST = preflight.PreflightRequest(folder=Path("nowhere"), lenders=[], options={}, variant="fp32")
 
 
 def code(text):
@@ -30,14 +23,14 @@ def code(text):
 
 
 def order_of(bundle):
-    return PreflightRequest(folder=bundle.folder, lenders=[], options=bundle.manifest.options, variant="fp32")
+    return preflight.PreflightRequest(folder=bundle.folder, lenders=[], options=bundle.manifest.options, variant="fp32")
 
 
 @pytest.mark.usefixtures("_proof_of_ordinary_priority")
 async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_options(tmp_path):
     bundle = make_quality_bundle(tmp_path / "next")
-    changed = with_options(bundle, {**bundle.manifest.options, "layout": {**LAYOUT, "response_tokens": 22}})
-    assert await run_preflight("quality:0.0.1", order_of(changed)) == changed.digest
+    changed = preflight.with_options(bundle, {**bundle.manifest.options, "layout": {**LAYOUT, "response_tokens": 22}})
+    assert await preflight.run_preflight("quality:0.0.1", order_of(changed)) == changed.digest
     assert changed.digest != bundle.digest
 
 
@@ -52,22 +45,22 @@ ENDS = [
 
 @pytest.mark.parametrize(("text", "reason"), ENDS)
 async def test_a_proof_that_dies_is_a_refusal_that_says_so(text, reason):
-    with pytest.raises(FailedPreflightError, match=reason):
-        await run_preflight("a:1", REQUEST, command=code(text))
+    with pytest.raises(preflight.FailedPreflightError, match=reason):
+        await preflight.run_preflight("a:1", REQUEST, command=code(text))
 
 
 async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone():
     prints = f"""
         import os
         for _ in range(100):
-            os.write(1, b"x" * {MOST_KEPT})
+            os.write(1, b"x" * {preflight.MOST_KEPT})
             os.write(2, b"a warning" * 1000)
         os.write(1, b'\\n{{"digest": "checked"}}\\n')
     """
     tracemalloc.start()
     try:
-        assert await run_preflight("a:1", REQUEST, command=code(prints)) == "checked"
-        assert tracemalloc.get_traced_memory()[1] < 20 * MOST_KEPT
+        assert await preflight.run_preflight("a:1", REQUEST, command=code(prints)) == "checked"
+        assert tracemalloc.get_traced_memory()[1] < 20 * preflight.MOST_KEPT
     finally:
         tracemalloc.stop()
 
@@ -88,15 +81,15 @@ def pid_in(file):
 async def test_a_proof_without_end_is_ended_and_leaves_no_zombie():
     before = psutil.Process().children()
     with pytest.raises(
-        FailedPreflightError, match=r"did not end within 0.5 s: its graph hangs, or this machine has no CPU"
+        preflight.FailedPreflightError, match=r"did not end within 0.5 s: its graph hangs, or this machine has no CPU"
     ):
-        await run_preflight("a:1", REQUEST, seconds=0.5, command=code("import signal; signal.pause()"))
+        await preflight.run_preflight("a:1", REQUEST, seconds=0.5, command=code("import signal; signal.pause()"))
     assert psutil.Process().children() == before
 
 
 async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tmp_path):
     file = tmp_path / "pid"
-    proving = asyncio.create_task(run_preflight("a:1", REQUEST, command=(*code(WAITS), str(file))))
+    proving = asyncio.create_task(preflight.run_preflight("a:1", REQUEST, command=(*code(WAITS), str(file))))
     await until(lambda: pid_in(file))
     proving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -109,11 +102,11 @@ async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tm
 async def test_a_proof_leaves_callers_the_cpu():
     waits_for_it = f"""
         import os, time
-        while os.getpriority(os.PRIO_PROCESS, 0) < {PRIORITY}:
+        while os.getpriority(os.PRIO_PROCESS, 0) < {preflight.PRIORITY}:
             time.sleep(0.001)
         print('{{"digest": "checked"}}')
     """
-    assert await run_preflight("a:1", REQUEST, command=code(waits_for_it)) == "checked"
+    assert await preflight.run_preflight("a:1", REQUEST, command=code(waits_for_it)) == "checked"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")

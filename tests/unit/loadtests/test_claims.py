@@ -7,13 +7,7 @@ import pytest
 from turnscore_load.answers import CallAnswer, CallRecord, Stage, judge_grpc, judge_http
 from turnscore_load.sampling import ProcessSample
 from turnscore_load.scenarios import overload
-from turnscore_load.users.budgets import (
-    BUDGETS,
-    SHAPES,
-    Budget,
-    Measured,
-    read_budgets,
-)  # fmt: skip
+from turnscore_load.users.budgets import BUDGETS, SHAPES, Budget, Measured, read_budgets
 
 SCORE = {"value": 0.5}
 GOOD = {"request_id": "a", "scores": {"fed": SCORE}, "errors": {}, "timing_ms": {}}

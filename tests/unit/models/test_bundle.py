@@ -3,17 +3,8 @@ import re
 
 import pytest
 from support.bundles import make_bundle
+from turnscore_models import manifest
 from turnscore_models.bundle import MAX_DOCUMENT_BYTES, copy_bundle, read_bundle, starter_bundles, write_bundle
-from turnscore_models.manifest import (
-    MAX_DEPTH,
-    MAX_FILES,
-    BundleError,
-    CorruptBundleError,
-    InvalidManifestError,
-    Manifest,
-    MissingBundleFileError,
-    UnknownKindError,
-)
 
 
 @pytest.fixture
@@ -38,18 +29,18 @@ def test_a_written_bundle_reads_back(folder):
 def test_a_changed_file_is_refused_by_its_name(folder, name):
     with (folder / name).open("ab") as file:
         file.write(b" ")
-    with pytest.raises(CorruptBundleError, match=rf"engagement:1\.0\.0: {name} has SHA-256"):
+    with pytest.raises(manifest.CorruptBundleError, match=rf"engagement:1\.0\.0: {name} has SHA-256"):
         read_bundle(folder)
 
 
 def test_a_missing_file_is_refused_by_its_name(folder):
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(MissingBundleFileError, match=r"lacks the file tokenizer\.json"):
+    with pytest.raises(manifest.MissingBundleFileError, match=r"lacks the file tokenizer\.json"):
         read_bundle(folder)
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path):
-    with pytest.raises(UnknownKindError, match=r"of kind 'mood'.*scorers for: .*engagement"):
+    with pytest.raises(manifest.UnknownKindError, match=r"of kind 'mood'.*scorers for: .*engagement"):
         make_bundle(tmp_path / "bundle", kind="mood")
 
 
@@ -71,7 +62,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path):
 )
 def test_a_broken_manifest_is_refused_by_the_field(folder, changes, said):
     change_manifest(folder, **changes)
-    with pytest.raises(InvalidManifestError, match=said):
+    with pytest.raises(manifest.InvalidManifestError, match=said):
         read_bundle(folder)
 
 
@@ -79,14 +70,14 @@ def test_a_broken_manifest_is_refused_by_the_field(folder, changes, said):
 def test_a_file_that_the_manifest_does_not_list_is_refused_by_its_name(folder, name):
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(b"weights that no checksum covers")
-    with pytest.raises(InvalidManifestError, match=rf"gives no SHA-256 for {re.escape(name)}"):
+    with pytest.raises(manifest.InvalidManifestError, match=rf"gives no SHA-256 for {re.escape(name)}"):
         read_bundle(folder)
 
 
 def test_a_linked_folder_is_refused_as_its_files_have_no_checksum(folder, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (folder / "graphs").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InvalidManifestError, match="gives no SHA-256 for graphs"):
+    with pytest.raises(manifest.InvalidManifestError, match="gives no SHA-256 for graphs"):
         read_bundle(folder)
 
 
@@ -97,18 +88,18 @@ def test_a_starter_bundle_can_be_read_and_copied(shipped, tmp_path):
 
 def test_a_manifest_that_is_no_json_is_refused(folder):
     (folder / "manifest.json").write_text("{")
-    with pytest.raises(InvalidManifestError, match=r"manifest\.json"):
+    with pytest.raises(manifest.InvalidManifestError, match=r"manifest\.json"):
         read_bundle(folder)
 
 
 def test_a_falling_calibration_curve_is_refused(folder):
     curve = {"percentiles": [1.0] * 100 + [0.5], "turns": 5, "source": "made up"}
     (folder / "calibration.json").write_text(json.dumps(curve))
-    with pytest.raises(BundleError):
+    with pytest.raises(manifest.BundleError):
         read_bundle(folder)
     bundle = make_bundle(folder.parent / "second")
     bundle.path_of("calibration.json").write_text(json.dumps(curve))
-    with pytest.raises(InvalidManifestError, match="never decrease"):
+    with pytest.raises(manifest.InvalidManifestError, match="never decrease"):
         bundle.calibration()
 
 
@@ -144,7 +135,7 @@ def test_the_digest_changes_with_what_the_manifest_decides(folder, changes):
 
 @pytest.mark.parametrize("name", ["../x.npz", "/etc/passwd", "unlisted.bin", "manifest.json"])
 def test_only_files_with_a_checksum_have_a_place(folder, name):
-    with pytest.raises(InvalidManifestError, match="gives no SHA-256"):
+    with pytest.raises(manifest.InvalidManifestError, match="gives no SHA-256"):
         read_bundle(folder).path_of(name)
 
 
@@ -152,7 +143,7 @@ def test_the_model_stores_own_file_is_none_of_a_bundles(folder):
     (folder / "model.yaml").write_text("name: mine")
     files = json.loads((folder / "manifest.json").read_text())["files"]
     change_manifest(folder, files={**files, "model.yaml": "0" * 64})
-    with pytest.raises(InvalidManifestError, match=r"lists model\.yaml"):
+    with pytest.raises(manifest.InvalidManifestError, match=r"lists model\.yaml"):
         read_bundle(folder)
 
 
@@ -162,8 +153,8 @@ def test_a_document_that_is_too_large_is_refused_before_it_is_parsed(tmp_path, n
     path = bundle.folder / (name if name == "manifest.json" else getattr(bundle.manifest, name))
     path.write_text(path.read_text() + " " * MAX_DOCUMENT_BYTES)
     read = {"manifest.json": lambda: read_bundle(bundle.folder), "calibration": bundle.calibration}
-    monkeypatch.setattr(Manifest, "model_validate_json", lambda *_: pytest.fail("it was parsed"))
-    with pytest.raises(InvalidManifestError, match=rf"{path.name} has more than {MAX_DOCUMENT_BYTES} bytes"):
+    monkeypatch.setattr(manifest.Manifest, "model_validate_json", lambda *_: pytest.fail("it was parsed"))
+    with pytest.raises(manifest.InvalidManifestError, match=rf"{path.name} has more than {MAX_DOCUMENT_BYTES} bytes"):
         read.get(name, bundle.self_test)()
 
 
@@ -172,24 +163,24 @@ def test_a_manifest_of_too_many_files_or_too_deep_a_path_is_refused(tmp_path):
     document = json.loads((bundle.folder / "manifest.json").read_text())
     checksum = "0" * 64
     for files, problem in (
-        ({f"{number}.bin": checksum for number in range(MAX_FILES + 1)}, "at most 1000 items"),
-        ({"/".join("a" * (MAX_DEPTH + 2)): checksum}, "at most 8 folders"),
+        ({f"{number}.bin": checksum for number in range(manifest.MAX_FILES + 1)}, "at most 1000 items"),
+        ({"/".join("a" * (manifest.MAX_DEPTH + 2)): checksum}, "at most 8 folders"),
     ):
         (bundle.folder / "manifest.json").write_text(json.dumps({**document, "files": files}))
-        with pytest.raises(InvalidManifestError, match=problem):
+        with pytest.raises(manifest.InvalidManifestError, match=problem):
             read_bundle(bundle.folder)
 
 
 def test_a_folder_of_too_many_files_or_folders_in_each_other_is_refused(tmp_path):
     deep = make_bundle(tmp_path / "deep")
     place = deep.folder
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(manifest.MAX_DEPTH + 1):
         place = place / "a"
         place.mkdir()
-    with pytest.raises(InvalidManifestError, match="folders in each other"):
+    with pytest.raises(manifest.InvalidManifestError, match="folders in each other"):
         read_bundle(deep.folder)
     many = make_bundle(tmp_path / "many")
-    for number in range(MAX_FILES):
+    for number in range(manifest.MAX_FILES):
         (many.folder / f"{number}.bin").touch()
-    with pytest.raises(InvalidManifestError, match="more than 1000 files"):
+    with pytest.raises(manifest.InvalidManifestError, match="more than 1000 files"):
         read_bundle(many.folder)

@@ -4,31 +4,10 @@ import json
 from itertools import pairwise
 
 import pytest
+import turnscore_wire as wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from turnscore_wire import (
-    BatchReply,
-    BatchRequest,
-    ChatMessage,
-    ConversationMessage,
-    ConversationOpening,
-    ConversationReply,
-    DialogueReply,
-    DialogueRequest,
-    ErrorDetail,
-    ErrorReply,
-    ModelsReply,
-    RankReply,
-    RankRequest,
-    ScoreReply,
-    ScoreRequest,
-    SimilarityReply,
-    SimilarityRequest,
-    Turn,
-    describe_refusal,
-    map_messages,
-)
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import join_texts
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
@@ -69,15 +48,15 @@ def forms(draw, role, text):
 
 
 def read(messages):
-    return [ChatMessage.model_validate(each) for each in messages]
+    return [wire.ChatMessage.model_validate(each) for each in messages]
 
 
 def mapped(messages):
-    return map_messages(read(messages))
+    return wire.map_messages(read(messages))
 
 
 def turns_of(dialogue):
-    return [Turn(speaker="user" if role == "user" else "system", text=text) for role, text in dialogue]
+    return [wire.Turn(speaker="user" if role == "user" else "system", text=text) for role, text in dialogue]
 
 
 @quick
@@ -110,7 +89,7 @@ def test_the_assistants_texts_around_tools_are_one_turn_until_the_user_speaks(da
 def test_a_text_with_a_tool_call_belongs_to_the_turn_after_it():
     messages = [{"role": "assistant", "content": "let me see.", "tool_calls": [{}]}, RESULT]
     messages.append({"role": "assistant", "content": "sunny."})
-    assert mapped(messages).turns == [Turn(speaker="system", text="let me see. sunny.")]
+    assert mapped(messages).turns == [wire.Turn(speaker="system", text="let me see. sunny.")]
 
 
 def test_two_texts_without_tools_between_stay_two_turns():
@@ -122,10 +101,10 @@ def test_two_texts_without_tools_between_stay_two_turns():
 def test_what_a_client_sends_says_the_same_over_both_transports_and_nothing_unread(data, dialogue, loop):
     messages = [data.draw(PROMPTS), *loop, *(data.draw(forms(role, text)) for role, text in dialogue)]
     given_ = {"messages": [*messages, {"role": "assistant", "content": "end"}]}
-    request = ScoreRequest.model_validate(given_)
+    request = wire.ScoreRequest.model_validate(given_)
     sent = request.model_dump_json(exclude_unset=True)
     for over_the_wire in (json.loads(sent), to_fields(to_message(request))):
-        heard = ScoreRequest.model_validate(over_the_wire)
+        heard = wire.ScoreRequest.model_validate(over_the_wire)
         assert (heard.context, heard.response) == (request.context, request.response)
         assert heard.place() == request.place()
     assert "secret" not in sent
@@ -148,7 +127,7 @@ def test_a_conversation_that_hears_messages_in_pieces_has_the_turns_of_the_whole
         known = mapped(messages[:place])
         assert (turn is not None) == (not known.goes_on)
         assert index == (known.indices[-1] if turn is not None else place - 1)
-    assert [*transcript.turns, *map_messages(transcript.waiting).turns] == whole.turns
+    assert [*transcript.turns, *wire.map_messages(transcript.waiting).turns] == whole.turns
     assert transcript.taken + len(transcript.waiting) == len(messages)
 
 
@@ -164,12 +143,12 @@ def test_joined_texts_keep_every_character_and_grow_together_nowhere(texts):
 def test_messages_stand_for_the_turns_of_every_request():
     said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     turns = turns_of([("user", "hi"), ("assistant", "hello")])
-    assert ScoreRequest.model_validate({"messages": said}).response == "hello"
-    asked = ScoreRequest.model_validate({"messages": said, "response": "or this?"})
+    assert wire.ScoreRequest.model_validate({"messages": said}).response == "hello"
+    asked = wire.ScoreRequest.model_validate({"messages": said, "response": "or this?"})
     assert (asked.context, asked.response, asked.place()) == (turns, "or this?", {"skipped": 0})
-    assert DialogueRequest.model_validate({"messages": said}).turns == turns
-    assert RankRequest.model_validate({"messages": said, "candidates": ["a"]}).context == turns
-    assert ConversationOpening.model_validate({"messages": said}).context == turns
+    assert wire.DialogueRequest.model_validate({"messages": said}).turns == turns
+    assert wire.RankRequest.model_validate({"messages": said, "candidates": ["a"]}).context == turns
+    assert wire.ConversationOpening.model_validate({"messages": said}).context == turns
 
 
 USER = {"role": "user", "content": "hi"}
@@ -197,28 +176,31 @@ USER = {"role": "user", "content": "hi"}
     ],
 )
 def test_a_wrong_message_is_refused_by_the_name_of_its_field(fields, field):
-    for refuse in (ScoreRequest.model_validate, lambda given: ScoreRequest.model_validate_json(json.dumps(given))):
+    for refuse in (
+        wire.ScoreRequest.model_validate,
+        lambda given: wire.ScoreRequest.model_validate_json(json.dumps(given)),
+    ):
         with pytest.raises(ValidationError) as refused:
             refuse(fields)
-        assert describe_refusal(refused.value)[0] == field
+        assert wire.describe_refusal(refused.value)[0] == field
 
 
 def test_turns_together_with_messages_are_refused():
     with pytest.raises(ValidationError) as refused:
-        DialogueRequest.model_validate({"messages": [USER], "turns": [{"speaker": "user", "text": "a"}]})
-    assert describe_refusal(refused.value)[0] == "turns"
+        wire.DialogueRequest.model_validate({"messages": [USER], "turns": [{"speaker": "user", "text": "a"}]})
+    assert wire.describe_refusal(refused.value)[0] == "turns"
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        ScoreRequest(context=[Turn(speaker="user", text="hi")], response="hello"),
-        ScoreRequest.model_validate({"messages": CHAT}),
-        ScoreRequest.model_validate({"messages": CHAT, "response": "and then?"}),
-        DialogueRequest.model_validate({"messages": CHAT}),
-        RankRequest.model_validate({"messages": CHAT, "candidates": ["a", "b"]}),
-        ConversationOpening.model_validate({"messages": CHAT}),
-        ConversationOpening(),
+        wire.ScoreRequest(context=[wire.Turn(speaker="user", text="hi")], response="hello"),
+        wire.ScoreRequest.model_validate({"messages": CHAT}),
+        wire.ScoreRequest.model_validate({"messages": CHAT, "response": "and then?"}),
+        wire.DialogueRequest.model_validate({"messages": CHAT}),
+        wire.RankRequest.model_validate({"messages": CHAT, "candidates": ["a", "b"]}),
+        wire.ConversationOpening.model_validate({"messages": CHAT}),
+        wire.ConversationOpening(),
     ],
 )
 def test_a_dumped_request_is_the_request(given):
@@ -245,14 +227,14 @@ TURN = {"speaker": "system", "text": "hello"}
 )
 def test_a_message_that_is_wrong_names_its_field(message, field):
     with pytest.raises(ValidationError) as refused:
-        ConversationMessage.model_validate(message)
-    assert describe_refusal(refused.value)[0] == field
+        wire.ConversationMessage.model_validate(message)
+    assert wire.describe_refusal(refused.value)[0] == field
 
 
 def test_a_reader_skips_what_it_does_not_know():
-    reply = ConversationReply.model_validate({"ack": {"index": 3, "mood": 1}, "applause": {}})
-    assert reply == ConversationReply.model_validate({"ack": {"index": 3}})
-    assert not ConversationReply.model_validate({"applause": {}}).model_dump(exclude_none=True)
+    reply = wire.ConversationReply.model_validate({"ack": {"index": 3, "mood": 1}, "applause": {}})
+    assert reply == wire.ConversationReply.model_validate({"ack": {"index": 3}})
+    assert not wire.ConversationReply.model_validate({"applause": {}}).model_dump(exclude_none=True)
 
 
 OPTIONS = {
@@ -283,35 +265,35 @@ READ = {"tokens": {"used": 3, "dropped": 0}, "cached": False}
 COMPARED = {"texts": [{**READ, "similarities": [-0.5, 1.0], "best": 1}, {**READ, "similarities": [0.0], "best": None}]}
 
 SAMPLES = [
-    (ScoreRequest, {"response": "hello"}),
-    (ScoreRequest, {**CHOICE, "context": TURNS, "response": "hello"}),
-    (BatchRequest, {"items": [{"response": "a"}, {**CHOICE, "response": "b"}]}),
-    (DialogueRequest, {**CHOICE, "turns": TURNS}),
-    (RankRequest, {**CHOICE, "candidates": ["a", "a"], "weights": {"fed": 0.0, "engagement": 2.0}}),
-    (SimilarityRequest, {"texts": ["a", "a"]}),
+    (wire.ScoreRequest, {"response": "hello"}),
+    (wire.ScoreRequest, {**CHOICE, "context": TURNS, "response": "hello"}),
+    (wire.BatchRequest, {"items": [{"response": "a"}, {**CHOICE, "response": "b"}]}),
+    (wire.DialogueRequest, {**CHOICE, "turns": TURNS}),
+    (wire.RankRequest, {**CHOICE, "candidates": ["a", "a"], "weights": {"fed": 0.0, "engagement": 2.0}}),
+    (wire.SimilarityRequest, {"texts": ["a", "a"]}),
     (
-        SimilarityRequest,
+        wire.SimilarityRequest,
         {"texts": ["a"], "references": ["b"], "deadline_ms": 3, "cache": "bypass", "cache_namespace": "n"},
     ),
-    (ScoreRequest, {"messages": MESSAGES}),
-    (DialogueRequest, {"messages": MESSAGES}),
-    (ConversationMessage, {"messages": {"messages": MESSAGES, "deadline_ms": 5}}),
-    (ConversationMessage, {"open": {}}),
-    (ConversationMessage, {"open": {**CHOICE, "context": TURNS}}),
-    (ConversationMessage, {"turn": {"speaker": "system", "text": "hello", "deadline_ms": 5}}),
-    (ScoreReply, {**REPLY, **SCORED}),
-    (ScoreReply, {**REPLY, "scores": {}}),
-    (BatchReply, {"request_id": "r", "results": [{**REPLY, **SCORED}, {"error": ERROR, "request_id": "r"}]}),
-    (DialogueReply, {**REPLY, "turns": [{"index": 0, **SCORED}], "dialogue": {"fed": AGGREGATE}}),
-    (RankReply, {**REPLY, "candidates": [{"index": 1, "combined": None, **SCORED}], "weights": {"fed": 1.0}}),
-    (SimilarityReply, {**REPLY, **COMPARED, "references": [READ], "model": "encoder:1.0.0", "digest": "0" * 64}),
-    (ModelsReply, {"request_id": "r", "models": [], "limits": {"max_turns": 7}}),
-    (ErrorReply, {"error": {"code": "internal", "message": "m", "field": "a.0"}, "request_id": "r"}),
-    (ConversationReply, {"opened": {"request_id": "r", "scorers": ["fed"], "turns": 0}}),
-    (ConversationReply, {"ack": {"index": 0}}),
-    (ConversationReply, {"scored": {"index": 1, **SCORED, "dialogue": {"fed": AGGREGATE}, "timing_ms": TIMING}}),
-    (ConversationReply, {"error": ERROR}),
-    (ConversationReply, {"draining": {"ends_in_ms": 1000}}),
+    (wire.ScoreRequest, {"messages": MESSAGES}),
+    (wire.DialogueRequest, {"messages": MESSAGES}),
+    (wire.ConversationMessage, {"messages": {"messages": MESSAGES, "deadline_ms": 5}}),
+    (wire.ConversationMessage, {"open": {}}),
+    (wire.ConversationMessage, {"open": {**CHOICE, "context": TURNS}}),
+    (wire.ConversationMessage, {"turn": {"speaker": "system", "text": "hello", "deadline_ms": 5}}),
+    (wire.ScoreReply, {**REPLY, **SCORED}),
+    (wire.ScoreReply, {**REPLY, "scores": {}}),
+    (wire.BatchReply, {"request_id": "r", "results": [{**REPLY, **SCORED}, {"error": ERROR, "request_id": "r"}]}),
+    (wire.DialogueReply, {**REPLY, "turns": [{"index": 0, **SCORED}], "dialogue": {"fed": AGGREGATE}}),
+    (wire.RankReply, {**REPLY, "candidates": [{"index": 1, "combined": None, **SCORED}], "weights": {"fed": 1.0}}),
+    (wire.SimilarityReply, {**REPLY, **COMPARED, "references": [READ], "model": "encoder:1.0.0", "digest": "0" * 64}),
+    (wire.ModelsReply, {"request_id": "r", "models": [], "limits": {"max_turns": 7}}),
+    (wire.ErrorReply, {"error": {"code": "internal", "message": "m", "field": "a.0"}, "request_id": "r"}),
+    (wire.ConversationReply, {"opened": {"request_id": "r", "scorers": ["fed"], "turns": 0}}),
+    (wire.ConversationReply, {"ack": {"index": 0}}),
+    (wire.ConversationReply, {"scored": {"index": 1, **SCORED, "dialogue": {"fed": AGGREGATE}, "timing_ms": TIMING}}),
+    (wire.ConversationReply, {"error": ERROR}),
+    (wire.ConversationReply, {"draining": {"ends_in_ms": 1000}}),
 ]
 
 
@@ -341,12 +323,12 @@ def test_what_is_not_set_is_left_out():
     assert to_fields(turnscore_pb2.ScoreRequest()) == {}
     assert to_fields(turnscore_pb2.ConversationMessage()) == {}
     assert to_fields(turnscore_pb2.Turn()) == {"text": ""}
-    assert over_the_wire(ScoreRequest(response="a")) == {"response": "a"}
+    assert over_the_wire(wire.ScoreRequest(response="a")) == {"response": "a"}
 
 
 def test_whole_numbers_in_options_stay_whole_up_to_what_a_double_holds():
     options = {"a": {"whole": 2**53, "beyond": float(2**60), "half": 0.5, "zero": 0}}
-    sent = over_the_wire(ScoreRequest(response="a", options=options))["options"]
+    sent = over_the_wire(wire.ScoreRequest(response="a", options=options))["options"]
     assert sent == options
     assert [type(value) for _, value in sorted(sent["a"].items())] == [float, float, int, int]
 
@@ -354,10 +336,10 @@ def test_whole_numbers_in_options_stay_whole_up_to_what_a_double_holds():
 def test_an_error_code_of_a_later_version_is_not_read_as_another():
     message = turnscore_pb2.ErrorDetail(code=99, message="m")
     with pytest.raises(ValidationError, match="code"):
-        ErrorDetail.model_validate(to_fields(message))
+        wire.ErrorDetail.model_validate(to_fields(message))
 
 
 def test_a_result_that_is_neither_scores_nor_error_is_refused():
     reply = turnscore_pb2.BatchReply(request_id="r", results=[{}])
     with pytest.raises(ValidationError, match="results"):
-        BatchReply.model_validate(to_fields(reply))
+        wire.BatchReply.model_validate(to_fields(reply))

@@ -6,13 +6,7 @@ import httpx
 import pytest
 from support.exporter_data import OracleScorer, build_judged, write_judged
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_assessment.agreement.scoring import (
-    JudgedDialogue,
-    load_bundles,
-    read_judged_dialogues,
-    score_with_bundle,
-    score_with_service,
-)
+from turnscore_assessment.agreement import scoring
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_service.api.http.app import create_app
@@ -40,19 +34,19 @@ WRONG_ROWS = [
 def test_a_wrong_row_is_refused_by_file_line_and_field(tmp_path, row, sentence):
     path = write_judged(tmp_path / "file.jsonl", [build_judged(1), row])
     with pytest.raises(BadFileError) as refused:
-        read_judged_dialogues(path)
+        scoring.read_judged_dialogues(path)
     assert str(refused.value).startswith(f"{path}, line 2: {sentence}")
 
 
 def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path):
     with pytest.raises(BadFileError, match="line 2: id: 'd1' was already used"):
-        read_judged_dialogues(write_judged(tmp_path / "twice.jsonl", [build_judged(1), build_judged(1)]))
+        scoring.read_judged_dialogues(write_judged(tmp_path / "twice.jsonl", [build_judged(1), build_judged(1)]))
     with pytest.raises(BadFileError, match="no dialogue"):
-        read_judged_dialogues(write_judged(tmp_path / "empty.jsonl", []))
+        scoring.read_judged_dialogues(write_judged(tmp_path / "empty.jsonl", []))
 
 
 def test_votes_become_qualities(tmp_path):
-    [dialogue] = read_judged_dialogues(write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW]))
+    [dialogue] = scoring.read_judged_dialogues(write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW]))
     assert dialogue.turn_qualities == {1: 22.5 / 30, 3: 0.5 / 4, 5: 0.0}
     assert (dialogue.id, dialogue.system, len(dialogue.turns)) == ("iris_1", "IRIS", 6)
 
@@ -61,13 +55,13 @@ def test_the_documented_example_is_read(tmp_path):
     page = (Path(__file__).parents[4] / "docs" / "agreement.md").read_text(encoding="utf-8")
     path = tmp_path / "example.jsonl"
     path.write_text(page.partition("```json\n")[2].partition("```")[0], encoding="utf-8")
-    first, second, third = read_judged_dialogues(path)
+    first, second, third = scoring.read_judged_dialogues(path)
     assert (first.turn_qualities, second.turn_qualities, third.quality) == ({1: 0.9}, {2: 0.2}, 3.0)
 
 
-DIALOGUES = [JudgedDialogue.model_validate(build_judged(number, pairs=1 + number % 5)) for number in range(40)]
-MONOLOGUE = JudgedDialogue.model_validate({"id": "m", "turns": [{"speaker": "system", "text": "hello 5"}]})
-POISONED = JudgedDialogue.model_validate({"id": "p", "turns": [{"speaker": "system", "text": "not a number"}]})
+DIALOGUES = [scoring.JudgedDialogue.model_validate(build_judged(number, pairs=1 + number % 5)) for number in range(40)]
+MONOLOGUE = scoring.JudgedDialogue.model_validate({"id": "m", "turns": [{"speaker": "system", "text": "hello 5"}]})
+POISONED = scoring.JudgedDialogue.model_validate({"id": "p", "turns": [{"speaker": "system", "text": "not a number"}]})
 
 
 def ignore(_):
@@ -82,10 +76,10 @@ async def test_a_service_and_a_bundle_give_the_same_scores(serve):
     dialogues = [*DIALOGUES, MONOLOGUE]
     done = []
     async with serve(oracle=OracleScorer(), fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
-        served = await score_with_service(client, ["fake", "oracle"], dialogues, 3, done.append)
+        served = await scoring.score_with_service(client, ["fake", "oracle"], dialogues, 3, done.append)
     assert sum(done) == len(dialogues)
     for found, scorer in zip(served, (FakeScorer(), OracleScorer()), strict=True):
-        expected = score_with_bundle(loaded_fake(scorer, scorer.KIND), dialogues, ignore)
+        expected = scoring.score_with_bundle(loaded_fake(scorer, scorer.KIND), dialogues, ignore)
         assert (found.scorer, found.model, found.parts) == (expected.scorer, expected.model, expected.parts)
         for ours, theirs in zip(found.dialogues, expected.dialogues, strict=True):
             assert ours.turns == theirs.turns
@@ -94,9 +88,9 @@ async def test_a_service_and_a_bundle_give_the_same_scores(serve):
 
 async def test_a_score_that_is_not_a_number_and_a_bundle_that_is_not_there_are_refused_by_name(serve):
     with pytest.raises(AgreementError, match="dialogue 'p', turn 0"):
-        score_with_bundle(loaded_fake(FakeScorer()), [DIALOGUES[0], POISONED], ignore)
+        scoring.score_with_bundle(loaded_fake(FakeScorer()), [DIALOGUES[0], POISONED], ignore)
     async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
         with pytest.raises(AgreementError, match="dialogue 'p'"):
-            await score_with_service(client, ["fake"], [DIALOGUES[0], POISONED], 2, ignore)
+            await scoring.score_with_service(client, ["fake"], [DIALOGUES[0], POISONED], 2, ignore)
     with pytest.raises(AgreementError, match="no bundle folder nowhere/x"):
-        load_bundles(["nowhere/x"])
+        scoring.load_bundles(["nowhere/x"])

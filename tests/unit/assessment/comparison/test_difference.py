@@ -7,19 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.files import invoke, write_lines
+from turnscore_assessment.comparison import sequential
 from turnscore_assessment.comparison.comparison import measure_length_effect
 from turnscore_assessment.comparison.difference import (
     find_needed_dialogues,
     find_power,
     find_smallest_difference,
     measure_difference,
-)
-from turnscore_assessment.comparison.sequential import (
-    AsymptoticSequence,
-    BettingSequence,
-    PairedDifferences,
-    collect_observations,
-    compare_sequentially,
 )
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.ratings.rating_file import read_ratings
@@ -146,8 +140,8 @@ def test_the_regression_has_hc3_errors():
     assert effect.at_equal_length.high == pytest.approx(value + stats.t.ppf(0.975, 4) * error)
 
 
-BETTING = BettingSequence(lowest=-100, highest=100)
-ASYMPTOTIC = AsymptoticSequence()
+BETTING = sequential.BettingSequence(lowest=-100, highest=100)
+ASYMPTOTIC = sequential.AsymptoticSequence()
 
 
 @pytest.mark.parametrize("sequence", [BETTING, ASYMPTOTIC], ids=["betting", "asymptotic"])
@@ -179,7 +173,7 @@ def test_the_betting_wealth_is_that_of_the_definition():
         square_sum += (value - mean_sum / (place + 1)) ** 2
         variance = square_sum / (place + 1)
         largest = max(largest, rising / 2, falling / 2)
-        found = BettingSequence(lowest=0, highest=1).follow_p(values[:place], null=0.3)
+        found = sequential.BettingSequence(lowest=0, highest=1).follow_p(values[:place], null=0.3)
         assert found[-1] == pytest.approx(1 / largest)
 
 
@@ -201,7 +195,9 @@ def row(worker, system, fun, dull=50, *, hit="h", minute=None):
 
 
 def collect(tmp_path, *rows, criterion="fun"):
-    return collect_observations(read_ratings(write_lines(tmp_path / "r.jsonl", STUDY, *rows)), "A", "B", criterion)
+    return sequential.collect_observations(
+        read_ratings(write_lines(tmp_path / "r.jsonl", STUDY, *rows)), "A", "B", criterion
+    )
 
 
 def test_an_observation_is_the_difference_within_a_workers_first_hit(tmp_path):
@@ -234,16 +230,16 @@ def test_what_there_is_not_is_named(tmp_path):
         collect(tmp_path, *rows)
     with pytest.raises(AssessmentError, match="criterion: 'wit' is none of the study's: overall, fun, dull"):
         collect(tmp_path, *rows, row("w", "B", 1), criterion="wit")
-    nothing = PairedDifferences(differences=np.zeros(0), reach=100, unit="a HIT", notes=[])
+    nothing = sequential.PairedDifferences(differences=np.zeros(0), reach=100, unit="a HIT", notes=[])
     with pytest.raises(TooFewError, match=r"no observation of 'A' and 'B' yet \(a HIT\): no worker has rated both"):
-        compare_sequentially(nothing, a="A", b="B")
+        sequential.compare_sequentially(nothing, a="A", b="B")
 
 
 def test_where_no_worker_passes_the_quality_control_that_is_the_reason(tmp_path):
     rows = [row(worker, system, 50) for worker in "vw" for system in "AB"]
     broken = [{**row(worker, "broken", 50), "degraded": True} for worker in "vw"]
     with pytest.raises(TooFewError, match="2 of 2 workers do not pass the quality control"):
-        compare_sequentially(collect(tmp_path, *rows, *broken), a="A", b="B")
+        sequential.compare_sequentially(collect(tmp_path, *rows, *broken), a="A", b="B")
 
 
 def test_the_command_shows_the_looks(tmp_path):

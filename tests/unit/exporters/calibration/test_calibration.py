@@ -18,14 +18,6 @@ from turnscore_core.loaded_scorer import load_scorer, score_in_one_batch
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.calibration import job, recalibration
 from turnscore_exporters.calibration.job import score_by_service
-from turnscore_exporters.calibration.recalibration import (
-    RatedHeads,
-    assign_folds,
-    choose_formula,
-    choose_order,
-    describe_promises,
-    weigh_rated,
-)
 from turnscore_models.bundle import read_bundle, starter_bundles
 
 GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong"), "abcdefghijklm"
@@ -34,7 +26,7 @@ GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong
 @pytest.mark.parametrize(("turns", "order"), [(59, 1), (92, 1), (93, 2), (124, 3), (181, 5)])
 def test_the_order_is_the_largest_that_keeps_the_promise(turns, order):
     """The figures are those of Wilks' tables for 95 % of a population with 95 % confidence."""
-    assert choose_order(turns, 0.05) == order
+    assert recalibration.choose_order(turns, 0.05) == order
 
 
 @pytest.mark.parametrize(("turns", "draws"), [(110, 10), (200, 15)])
@@ -48,7 +40,7 @@ def test_over_draws_of_raters_the_promise_is_kept(turns, draws):
 
 def rate_alone(heads, good):
     """Turns without warnings, each of its own dialogue."""
-    return RatedHeads(heads, good, [str(number) for number in range(len(good))], [()] * len(good))
+    return recalibration.RatedHeads(heads, good, [str(number) for number in range(len(good))], [()] * len(good))
 
 
 def test_what_repeats_take_counts_in_every_fit_and_is_scaled_with_the_heads():
@@ -58,8 +50,8 @@ def test_what_repeats_take_counts_in_every_fit_and_is_scaled_with_the_heads():
     warnings = [("repeats_itself",) if number % 4 == 0 else () for number in range(400)]
     weighed = SHIPPED.weigh(heads) - 3.0 * (np.arange(400) % 4 == 0)
     good = generator.random(400) < 1 / (1 + np.exp(-2 * weighed))
-    rated = RatedHeads(heads, good, [str(number) for number in range(400)], warnings)
-    assert weigh_rated(shipped, rated) == pytest.approx(weighed)
+    rated = recalibration.RatedHeads(heads, good, [str(number) for number in range(400)], warnings)
+    assert recalibration.weigh_rated(shipped, rated) == pytest.approx(weighed)
     assert [len(rated.take(good).warnings), rated.take(np.arange(400) == 4).warnings] == [good.sum(), [warnings[4]]]
     ways = {way: fit(rated, shipped) for way, fit in recalibration._WAYS.items()}
     scaled = ways["logistic"]
@@ -72,7 +64,7 @@ def test_what_repeats_take_counts_in_every_fit_and_is_scaled_with_the_heads():
 
 def test_a_dialogues_turns_stay_in_one_fold():
     dialogues = [str(number // 7) for number in range(140)]
-    folds = assign_folds(dialogues)
+    folds = recalibration.assign_folds(dialogues)
     assert all(len({folds[place] for place in range(140) if dialogues[place] == name}) == 1 for name in set(dialogues))
     assert sorted(np.bincount(folds)) == [28] * 5
 
@@ -81,8 +73,10 @@ def test_what_ships_stays_where_ratings_have_nothing_to_do_with_it():
     generator = np.random.default_rng(5)
     heads, _ = draw_heads(200, generator)
     good = generator.random(200) < 1 / (1 + np.exp(-SHIPPED.weigh(heads)))
-    assert choose_formula(rate_alone(heads, good), SHIPPED, with_weights=True).way == "as shipped"
-    few = choose_formula(RatedHeads(heads, np.arange(200) > 3, ["x"] * 200, [()] * 200), SHIPPED, with_weights=True)
+    assert recalibration.choose_formula(rate_alone(heads, good), SHIPPED, with_weights=True).way == "as shipped"
+    few = recalibration.choose_formula(
+        recalibration.RatedHeads(heads, np.arange(200) > 3, ["x"] * 200, [()] * 200), SHIPPED, with_weights=True
+    )
     assert few.formula == SHIPPED
     assert "too few" in few.way
 
@@ -157,7 +151,7 @@ def test_thirty_ratings_give_a_weaker_promise_and_two_runs_two_versions(bundle, 
         versions.append(manifest.version)
     assert versions[0] < versions[1]
     assert "at most 14.0% of good turns low, with 95% confidence" in result.output
-    assert f"warning: 21 good turns allow no smaller share. {describe_promises()}" in result.output
+    assert f"warning: 21 good turns allow no smaller share. {recalibration.describe_promises()}" in result.output
     assert manifest.threshold.false_alarm_rate == 0.14
     assert (manifest.good_threshold, "note: no turn is labelled good" in result.output) == (None, True)
 

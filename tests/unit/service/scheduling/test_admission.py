@@ -8,19 +8,13 @@ import pytest
 from turnscore_core.errors import OverloadedError
 from turnscore_core.scoring import Deadline
 from turnscore_service.auth.access import CALLER, Caller
+from turnscore_service.scheduling import fairness
 from turnscore_service.scheduling.admission import (
     MOST_REFUSED_CALLERS,
     REFUSALS_IN_A_ROW,
     SHED_PER_WITNESS,
     Admission,
     Demand,
-)
-from turnscore_service.scheduling.fairness import (
-    MOST_CALLERS,
-    SLICE_SECONDS,
-    CooperativeScheduler,
-    FairOrder,
-    TimeSlice,
 )
 from turnscore_service.settings.service import AdmissionSettings
 
@@ -174,7 +168,7 @@ def serve(order, waiting, times):
 
 
 def joined(*callers):
-    order = FairOrder()
+    order = fairness.FairOrder()
     for caller in callers:
         order.join(caller)
     return order
@@ -196,11 +190,11 @@ def test_who_was_away_is_owed_nothing_for_it():
 
 
 def test_no_more_callers_are_remembered_than_stated():
-    order = FairOrder()
-    for number in range(10 * MOST_CALLERS):
+    order = fairness.FairOrder()
+    for number in range(10 * fairness.MOST_CALLERS):
         order.join(f"caller {number}")
         order.charge(f"caller {number}", 5)
-    assert len(order._had) == MOST_CALLERS
+    assert len(order._had) == fairness.MOST_CALLERS
 
 
 def busy(seconds):
@@ -211,15 +205,15 @@ def busy(seconds):
 
 async def work(cooperative, caller, parts, done, *, is_large=True):
     CALLER.set(Caller(share=caller))
-    slices = TimeSlice(cooperative, is_large=is_large)
+    slices = fairness.TimeSlice(cooperative, is_large=is_large)
     for _ in range(parts):
         await slices.pause()
-        busy(SLICE_SECONDS)
+        busy(fairness.SLICE_SECONDS)
         done.append(caller)
 
 
 async def test_the_loop_comes_round_after_every_slice_however_many_wait():
-    cooperative, done, rounds = CooperativeScheduler(), [], 0
+    cooperative, done, rounds = fairness.CooperativeScheduler(), [], 0
     tasks = [asyncio.create_task(work(cooperative, "a", 5, done)) for _ in range(20)]
     while not all(task.done() for task in tasks):
         before = len(done)
@@ -231,7 +225,7 @@ async def test_the_loop_comes_round_after_every_slice_however_many_wait():
 
 
 async def test_a_small_request_never_waits_for_a_turn():
-    cooperative, done = CooperativeScheduler(), []
+    cooperative, done = fairness.CooperativeScheduler(), []
     flood = [asyncio.create_task(work(cooperative, "flood", 4, done)) for _ in range(10)]
     await asyncio.sleep(0)
     await work(cooperative, "other", 1, done, is_large=False)
@@ -240,7 +234,7 @@ async def test_a_small_request_never_waits_for_a_turn():
 
 
 async def test_who_gives_up_while_waiting_holds_up_no_other():
-    cooperative, done = CooperativeScheduler(), []
+    cooperative, done = fairness.CooperativeScheduler(), []
     leaving = [asyncio.create_task(work(cooperative, "left", 1, done)) for _ in range(3)]
     staying = asyncio.create_task(work(cooperative, "stayed", 2, done))
     await asyncio.sleep(0)
