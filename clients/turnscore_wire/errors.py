@@ -74,6 +74,14 @@ MAX_FIELD_CHARS = 200
 # The field that is named where no single field is at fault.
 BODY_FIELD = "body"
 
+NAMESPACE_PATTERN = r"^[A-Za-z0-9_-]{1,64}$"
+CONVERSATION_PATTERN = r"^[!-~]{1,128}$"
+# Pydantic's own message of a pattern repeats it.
+_PATTERN_WORDS = {
+    NAMESPACE_PATTERN: "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -",
+    CONVERSATION_PATTERN: "must be 1 to 128 visible ASCII characters without spaces",
+}
+
 # What pydantic says when it reads JSON; of parsed values it speaks of dictionaries, lists and our classes' names.
 _JSON_WORDS = {
     "model_type": "Input should be an object",
@@ -84,13 +92,13 @@ _JSON_WORDS = {
 
 def describe_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:
     """The first fault as (field, message): the field's path from the root, the broken rule, never what was sent."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = error.errors(include_url=False, include_input=False)
     first = faults[0]
     # A union's member with validators is named by them.
     path = ".".join([*filter(None, [prefix]), *(part for part in map(str, first["loc"]) if "function-" not in part)])
     # An unknown field's name is the caller's own: it may be long, or hold what no reply can carry.
     printable = path.encode(errors="replace").decode()[:MAX_FIELD_CHARS]
-    message = _JSON_WORDS.get(first["type"], first["msg"])
+    message = _PATTERN_WORDS.get(first.get("ctx", {}).get("pattern", ""), _JSON_WORDS.get(first["type"], first["msg"]))
     if first["loc"][-1:] == ("speaker",) and any(each["loc"] == (*first["loc"][:-1], "role") for each in faults):
         message += "; a turn has speaker and text: chat messages with role and content go in `messages`"
     return printable or BODY_FIELD, message[:1].lower() + message[1:]

@@ -1,7 +1,6 @@
 """Requests: what a caller may send. Shape and characters are checked here, sizes by the service's limits."""
 
 import json
-import re
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from turnscore_wire.errors import CONVERSATION_PATTERN, NAMESPACE_PATTERN
 from turnscore_wire.messages import (
     MAX_DEADLINE_MS,
     ChatMessage,
@@ -43,31 +43,8 @@ def _refuse_unsendable(options: dict[str, dict[str, JsonValue]] | None) -> dict[
 
 
 CacheMode = Literal["use", "bypass", "refresh"]
-_NAMESPACE = r"^[A-Za-z0-9_-]{1,64}$"
-_VISIBLE = r"^[!-~]{1,128}$"
-
-
-def _match(pattern: str, sentence: str) -> AfterValidator:
-    """Refuses what does not match with the sentence: pydantic's own repeats the pattern."""
-
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise PydanticCustomError("pattern", sentence)
-        return text
-
-    return AfterValidator(check)
-
-
-CacheNamespace = Annotated[
-    str,
-    _match(_NAMESPACE, "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"),
-    Field(json_schema_extra={"pattern": _NAMESPACE}),
-]
-ConversationName = Annotated[
-    str,
-    _match(_VISIBLE, "must be 1 to 128 visible ASCII characters without spaces"),
-    Field(json_schema_extra={"pattern": _VISIBLE}),
-]
+CacheNamespace = Annotated[str, Field(pattern=NAMESPACE_PATTERN)]
+ConversationName = Annotated[str, Field(pattern=CONVERSATION_PATTERN)]
 Deadline = Annotated[
     Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None,
     Field(

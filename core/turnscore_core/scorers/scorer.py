@@ -109,13 +109,10 @@ class TurnToScore:
     def trimmed(
         self, context: Sequence[Turn], response: str, *, is_cut: bool, is_response_cut: bool = False
     ) -> "TurnToScore":
+        is_response_cut = is_response_cut or self.is_response_cut
+        is_cut = is_cut or is_response_cut or self.is_cut
         return TurnToScore(
-            context,
-            response,
-            options=self.options,
-            asked=self.asked,
-            is_cut=is_cut or is_response_cut or self.is_cut,
-            is_response_cut=is_response_cut or self.is_response_cut,
+            context, response, options=self.options, asked=self.asked, is_cut=is_cut, is_response_cut=is_response_cut
         )
 
 
