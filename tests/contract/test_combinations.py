@@ -121,33 +121,30 @@ async def test_options_go_to_the_scorers_behind_it_under_their_own_names(serve, 
             assert (refused.status_code, refused.json()["error"]["field"]) == (400, field)
 
 
-@pytest.mark.parametrize(
-    ("name", "weights", "said"),
-    [
-        ("relevance", {"engagement": 1}, "is the name of a loaded scorer"),
-        ("mix", {"fed": 1}, "weighs fed, which is not loaded"),
-        ("mix", {"relevance.thrice": 1}, "the parts of relevance are twice, tenth"),
-        ("mix", {"engagement.twice": 1}, "the parts of engagement are none"),
-    ],
-)
+NEVER_SCORING = [
+    ("relevance", {"engagement": 1}, "is the name of a loaded scorer"),
+    ("mix", {"fed": 1}, "weighs fed, which is not loaded"),
+    ("mix", {"relevance.thrice": 1}, "the parts of relevance are twice, tenth"),
+    ("mix", {"engagement.twice": 1}, "the parts of engagement are none"),
+]
+
+
+@pytest.mark.parametrize(("name", "weights", "said"), NEVER_SCORING)
 def test_what_could_never_score_is_refused_at_the_start(name, weights, said):
     loaded = {each: loaded_fake(scorer, each) for each, scorer in scorers().items()}
     with pytest.raises(BundleError, match=said):
         load_combinations({name: CombinationSettings(weights=weights)}, loaded)
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({}, None),
-        (
-            {"models": {"engagement": "engagement:0.9.0", "relevance": "relevance:1.0.0"}},
-            "belong to engagement:0.9.0, rel",
-        ),
-        ({"weights": {"engagement": 0.4, "relevance": 0.6}}, "belong to other weights"),
-        ({"models": {}, "weights": {}}, "do not name the versions"),
-    ],
-)
+CURVES = [
+    ({}, None),
+    ({"models": {"engagement": "engagement:0.9.0", "relevance": "relevance:1.0.0"}}, "belong to engagement:0.9.0, rel"),
+    ({"weights": {"engagement": 0.4, "relevance": 0.6}}, "belong to other weights"),
+    ({"models": {}, "weights": {}}, "do not name the versions"),
+]
+
+
+@pytest.mark.parametrize(("changed", "said"), CURVES)
 def test_percentiles_of_other_versions_or_weights_are_warned_of_by_the_combinations_name(
     changed, said, tmp_path, caplog
 ):

@@ -37,15 +37,15 @@ async def closing(socket):
     return closed.value.rcvd.code, closed.value.rcvd.reason
 
 
-@pytest.mark.parametrize(
-    ("message", "field"),
-    [
-        ("{", "body"),
-        (b"\xff", "body"),
-        ('{"turn": {"speaker": "user", "text": "\\ud800"}}', "turn.text"),
-        ('{"turn": {"speaker": "user", "text": "hi"}, "open": {}}', "body"),
-    ],
-)
+WRONG_MESSAGES = [
+    ("{", "body"),
+    (b"\xff", "body"),
+    ('{"turn": {"speaker": "user", "text": "\\ud800"}}', "turn.text"),
+    ('{"turn": {"speaker": "user", "text": "hi"}, "open": {}}', "body"),
+]
+
+
+@pytest.mark.parametrize(("message", "field"), WRONG_MESSAGES)
 async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message, field):
     async with talk() as (address, _), connect(path(address)) as socket:
         await say(socket, "user", "hi")
@@ -54,15 +54,15 @@ async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message, fie
         assert (await say(socket, "user", "hi")).ack.index == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "messages", "code", "close_code"),
-    [
-        (Settings(), ['{"open": {"scorers": ["mood"]}}'], "invalid_request", 4400),
-        (Settings(), ["{"], "invalid_request", 4400),
-        (Settings(conversations=ConversationSettings(max_bytes=10)), ['{"open": {}}'], "too_large", 4413),
-        (Settings(conversations=ConversationSettings(idle_seconds=0.05)), [], "deadline_exceeded", 4504),
-    ],
-)
+ENDS = [
+    (Settings(), ['{"open": {"scorers": ["mood"]}}'], "invalid_request", 4400),
+    (Settings(), ["{"], "invalid_request", 4400),
+    (Settings(conversations=ConversationSettings(max_bytes=10)), ['{"open": {}}'], "too_large", 4413),
+    (Settings(conversations=ConversationSettings(idle_seconds=0.05)), [], "deadline_exceeded", 4504),
+]
+
+
+@pytest.mark.parametrize(("settings", "messages", "code", "close_code"), ENDS)
 async def test_a_conversation_that_the_service_ends_says_why(settings, messages, code, close_code):
     async with talk(settings) as (address, _), connect(path(address)) as socket:
         for message in messages:

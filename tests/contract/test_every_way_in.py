@@ -92,16 +92,16 @@ _RIVALS = {"candidates": ["ok.", "i hiked up a volcano!"]}
 _ASKED = {"scorers": ["engagement", "sentiment_stop"]}
 
 
-@pytest.mark.parametrize(
-    ("call", "messages", "turns", "places"),
-    [
-        ("score", {"messages": _CHAT}, _SPOKEN, {"index": 4, "skipped": 1}),
-        ("score", {"messages": _CHAT, "response": "ok."}, {"context": _CHAT_TURNS, "response": "ok."}, {"skipped": 1}),
-        ("score_dialogue", {"messages": _CHAT}, {"turns": _CHAT_TURNS}, {"skipped": 1}),
-        ("rank", {"messages": _CHAT[:2], **_RIVALS}, {"context": _CHAT_TURNS[:1], **_RIVALS}, {}),
-        ("score_batch", {"items": [{"messages": _CHAT, **_ASKED}]}, {"items": [{**_SPOKEN, **_ASKED}]}, {}),
-    ],
-)
+_MESSAGE_CALLS = [
+    ("score", {"messages": _CHAT}, _SPOKEN, {"index": 4, "skipped": 1}),
+    ("score", {"messages": _CHAT, "response": "ok."}, {"context": _CHAT_TURNS, "response": "ok."}, {"skipped": 1}),
+    ("score_dialogue", {"messages": _CHAT}, {"turns": _CHAT_TURNS}, {"skipped": 1}),
+    ("rank", {"messages": _CHAT[:2], **_RIVALS}, {"context": _CHAT_TURNS[:1], **_RIVALS}, {}),
+    ("score_batch", {"items": [{"messages": _CHAT, **_ASKED}]}, {"items": [{**_SPOKEN, **_ASKED}]}, {}),
+]
+
+
+@pytest.mark.parametrize(("call", "messages", "turns", "places"), _MESSAGE_CALLS)
 def test_messages_have_the_scores_of_their_turns_and_the_same_reply_every_way(ways, call, messages, turns, places):
     own = {} if call == "score_batch" else _ASKED
     told = ask(ways, "http", every_way.Request("messages", "good", call, {**messages, **own}))
@@ -118,15 +118,15 @@ _NO = {"speaker": "user", "text": "no, i asked about the other flight"}
 _BOTH = {"scorers": ["quality", "reaction"]}
 
 
-@pytest.mark.parametrize(
-    ("call", "fields", "asked"),
-    [
-        ("score", {"context": _CHAT_TURNS, "response": _NO["text"], "speaker": "user"}, {"scorers": ["reaction"]}),
-        ("score", {"messages": [*_CHAT, {"role": "user", "content": _NO["text"]}]}, {"scorers": ["reaction"]}),
-        ("score_dialogue", {"turns": [*_CHAT_TURNS, _NO]}, _BOTH),
-        ("score_dialogue", {"messages": [*_CHAT, {"role": "user", "content": _NO["text"]}]}, _BOTH),
-    ],
-)
+_USER_CALLS = [
+    ("score", {"context": _CHAT_TURNS, "response": _NO["text"], "speaker": "user"}, {"scorers": ["reaction"]}),
+    ("score", {"messages": [*_CHAT, {"role": "user", "content": _NO["text"]}]}, {"scorers": ["reaction"]}),
+    ("score_dialogue", {"turns": [*_CHAT_TURNS, _NO]}, _BOTH),
+    ("score_dialogue", {"messages": [*_CHAT, {"role": "user", "content": _NO["text"]}]}, _BOTH),
+]
+
+
+@pytest.mark.parametrize(("call", "fields", "asked"), _USER_CALLS)
 def test_user_turns_have_the_same_reply_every_way(ways, call, fields, asked):
     request = every_way.Request("user turns", "good", call, {**fields, **asked})
     told = ask(ways, "http", request)

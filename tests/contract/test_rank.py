@@ -139,21 +139,21 @@ async def test_a_document_without_a_score_has_no_result_and_is_named(client):
     assert (failed.status_code, failed.json()["error"]["code"]) == (500, "internal")
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "field"),
-    [
-        ({}, "invalid_request", "query"),
-        ({"query": " "}, "invalid_request", "query"),
-        ({"query": "a" * 21}, "too_large", "query"),
-        ({"documents": []}, "invalid_request", "documents"),
-        ({"documents": ["a", {"txt": "b"}]}, "invalid_request", "documents.1"),
-        ({"documents": ["a"] * 100_000}, "too_large", "documents"),
-        ({"documents": ["a", "a" * 21]}, "too_large", "documents.1"),
-        ({"top_n": 0}, "invalid_request", "top_n"),
-        ({"model": "nobody"}, "invalid_request", "model"),
-        ({"relevant_spans": {}}, "invalid_request", "relevant_spans"),
-    ],
-)
+WRONG_RANKINGS = [
+    ({}, "invalid_request", "query"),
+    ({"query": " "}, "invalid_request", "query"),
+    ({"query": "a" * 21}, "too_large", "query"),
+    ({"documents": []}, "invalid_request", "documents"),
+    ({"documents": ["a", {"txt": "b"}]}, "invalid_request", "documents.1"),
+    ({"documents": ["a"] * 100_000}, "too_large", "documents"),
+    ({"documents": ["a", "a" * 21]}, "too_large", "documents.1"),
+    ({"top_n": 0}, "invalid_request", "top_n"),
+    ({"model": "nobody"}, "invalid_request", "model"),
+    ({"relevant_spans": {}}, "invalid_request", "relevant_spans"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "field"), WRONG_RANKINGS)
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
 async def test_a_refusal_names_the_field_as_the_client_sent_it(serve, path, fields, code, field):
     limits = Settings(limits=Limits(max_text_chars=20, max_turns=1, max_candidates=2))

@@ -98,29 +98,24 @@ async def test_a_dialogue_has_the_user_s_turns_where_their_scorer_is_asked(serve
     assert [(turn.index, list(turn.scores)) for turn in plain.turns] == [(1, ["fake"]), (3, ["fake"])]
 
 
-@pytest.mark.parametrize(
-    ("call", "fields", "field", "message"),
-    [
-        ("score", {"response": "a", "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
-        ("score", {"response": "a", "options": {"reaction": {}}}, "options.reaction", "reaction scores turns of"),
-        ("score", {"response": "a", "speaker": "user"}, "scorers", "fake scores turns of the system"),
-        (
-            "score",
-            {"response": "a", "speaker": "user", "scorers": ["reaction", "fake"]},
-            "scorers.1",
-            "fake scores turns",
-        ),
-        ("score", {"messages": [ASKED], "scorers": ["reaction", "fake"]}, "messages", "if all `scorers` are"),
-        ("score", {"messages": [ASKED], "scorers": ["sum"]}, "messages", "if all `scorers` are scorers of user turns"),
-        ("score", {"messages": [ASKED]}, "messages", "must end with the assistant's text"),
-        ("score", {"messages": [SAID], "speaker": "user", "scorers": ["reaction"]}, "messages", "end with the user's"),
-        ("score", {"messages": [SAID], "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
-        ("score_dialogue", {"turns": [USER], "scorers": ["fake", "reaction"]}, "turns", "no system turn"),
-        ("score_dialogue", {"messages": [SAID], "scorers": ["reaction"]}, "messages", "no user turn"),
-        ("rank", {"candidates": ["a"], "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
-        ("rank", {"candidates": ["a"], "weights": {"reaction": 1}}, "weights.reaction", "reaction scores turns of the"),
-    ],
-)
+OTHER_SPEAKERS = [
+    ("score", {"response": "a", "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
+    ("score", {"response": "a", "options": {"reaction": {}}}, "options.reaction", "reaction scores turns of"),
+    ("score", {"response": "a", "speaker": "user"}, "scorers", "fake scores turns of the system"),
+    ("score", {"response": "a", "speaker": "user", "scorers": ["reaction", "fake"]}, "scorers.1", "fake scores turns"),
+    ("score", {"messages": [ASKED], "scorers": ["reaction", "fake"]}, "messages", "if all `scorers` are"),
+    ("score", {"messages": [ASKED], "scorers": ["sum"]}, "messages", "if all `scorers` are scorers of user turns"),
+    ("score", {"messages": [ASKED]}, "messages", "must end with the assistant's text"),
+    ("score", {"messages": [SAID], "speaker": "user", "scorers": ["reaction"]}, "messages", "end with the user's"),
+    ("score", {"messages": [SAID], "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
+    ("score_dialogue", {"turns": [USER], "scorers": ["fake", "reaction"]}, "turns", "no system turn"),
+    ("score_dialogue", {"messages": [SAID], "scorers": ["reaction"]}, "messages", "no user turn"),
+    ("rank", {"candidates": ["a"], "scorers": ["reaction"]}, "scorers.0", "reaction scores turns of the user"),
+    ("rank", {"candidates": ["a"], "weights": {"reaction": 1}}, "weights.reaction", "reaction scores turns of the"),
+]
+
+
+@pytest.mark.parametrize(("call", "fields", "field", "message"), OTHER_SPEAKERS)
 async def test_a_scorer_is_not_asked_about_the_other_speaker(serve, call, fields, field, message):
     settings = Settings(combinations={"sum": {"weights": {"fake": 1}}})
     async with serve(settings, fake=FakeScorer(), reaction=FakeReaction()) as (client, _):

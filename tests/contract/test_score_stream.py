@@ -50,16 +50,16 @@ async def test_a_caller_that_has_said_everything_still_gets_every_answer():
         assert await stream.read() is grpc.aio.EOF
 
 
-@pytest.mark.parametrize(
-    ("groups", "messages", "code"),
-    [
-        ({}, [turnscore_pb2.ConversationMessage(open={"scorers": ["mood"]})], "invalid_request"),
-        ({}, [turnscore_pb2.ConversationMessage()], "invalid_request"),
-        ({"conversations": {"max_bytes": 10}}, [turn("user", "a" * 20)], "too_large"),
-        ({"conversations": {"idle_seconds": 0.05}}, [], "deadline_exceeded"),
-        ({"conversations": {"max_open": 1}}, [], "overloaded"),
-    ],
-)
+ENDS = [
+    ({}, [turnscore_pb2.ConversationMessage(open={"scorers": ["mood"]})], "invalid_request"),
+    ({}, [turnscore_pb2.ConversationMessage()], "invalid_request"),
+    ({"conversations": {"max_bytes": 10}}, [turn("user", "a" * 20)], "too_large"),
+    ({"conversations": {"idle_seconds": 0.05}}, [], "deadline_exceeded"),
+    ({"conversations": {"max_open": 1}}, [], "overloaded"),
+]
+
+
+@pytest.mark.parametrize(("groups", "messages", "code"), ENDS)
 async def test_a_conversation_that_the_service_ends_says_why(groups, messages, code):
     async with grpc_stub(settings_with(**groups), fake=FakeScorer()) as (stub, _):
         other = stub.ScoreStream()

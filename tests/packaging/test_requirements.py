@@ -71,16 +71,16 @@ def test_every_distribution_that_ours_need_has_a_licence_within_the_policy():
     assert elsewhere - licences.POLICY["by_hand"].keys() == {"onnxruntime-gpu"}
 
 
-@pytest.mark.parametrize(
-    ("licence", "reason"),
-    [
-        ("MIT", None),
-        ("GPL-3.0-only OR MIT", None),
-        ("MIT AND AGPL-3.0-or-later", "MIT AND AGPL-3.0-or-later is not allowed"),
-        ("(MIT OR GPL-2.0-only) AND ISC", "(MIT OR GPL-2.0-only) AND ISC is not allowed"),
-        ("", "its licence is unknown"),
-    ],
-)
+OUTSIDE_THE_POLICY = [
+    ("MIT", None),
+    ("GPL-3.0-only OR MIT", None),
+    ("MIT AND AGPL-3.0-or-later", "MIT AND AGPL-3.0-or-later is not allowed"),
+    ("(MIT OR GPL-2.0-only) AND ISC", "(MIT OR GPL-2.0-only) AND ISC is not allowed"),
+    ("", "its licence is unknown"),
+]
+
+
+@pytest.mark.parametrize(("licence", "reason"), OUTSIDE_THE_POLICY)
 def test_a_component_outside_the_policy_or_unknown_is_refused(licence, reason):
     component = {"name": "made-up", "licenses": [{"license": {"name": licence}}] if licence else []}
     assert licences.refusal_of(component) == reason

@@ -196,12 +196,7 @@ def make_quality_bundle(folder, **options):
     curves = {name: curve(-1, 1) if name == "sentiment" else curve(0, 1) for name in HEADS}
     (folder / HEADS_FILE).write_text(json.dumps({"curves": curves}))
     save_self_test(folder, SPREAD)
-    described = {
-        "layout": LAYOUT,
-        "value": {"weights": WEIGHTS, "bias": 0.0},
-        "heads": HEADS_FILE,
-        **options,
-    }
+    described = {"layout": LAYOUT, "value": {"weights": WEIGHTS, "bias": 0.0}, "heads": HEADS_FILE, **options}
     backend = open_quality(folder)
     assert isinstance(backend.joint, OnnxBackend)
     heads = {"quality": describe_heads(folder, HEADS_GRAPH)}

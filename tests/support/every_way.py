@@ -76,12 +76,7 @@ def _in_full(value):
     return [_in_full(each) for each in value] if isinstance(value, list) else value
 
 
-REPLIES = {
-    "score": ScoreReply,
-    "score_batch": BatchReply,
-    "score_dialogue": DialogueReply,
-    "rank": RankReply,
-}
+REPLIES = {"score": ScoreReply, "score_batch": BatchReply, "score_dialogue": DialogueReply, "rank": RankReply}
 _SECONDS = 60
 
 

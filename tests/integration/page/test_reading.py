@@ -83,15 +83,15 @@ async def test_turns_and_charts_are_linked_both_ways_and_go_by_keyboard(visit):
         assert [await where.text_content(), await current.text_content()] == ["Turn 8", "8"]
 
 
-@pytest.mark.parametrize(
-    ("pasted", "told", "numbers"),
-    [
-        (json.dumps(OPENAI), "Recognised as OpenAI messages: 2 turns, 1 of the chatbot’s; 3 parts left out", ["25"]),
-        (TEXT, "Recognised as labelled text: 4 turns, 2 of the chatbot’s.", ["25", "5"]),
-        ("Ann: hi\nEliza: do you say hi?", "Recognised as labelled text, ann as the user: 2 turns, 1", ["20"]),
-        (LINES, "Recognised as JSON lines (turns): 2 conversations, of which the chosen one is scored.", ["10"]),
-    ],
-)
+PASTED = [
+    (json.dumps(OPENAI), "Recognised as OpenAI messages: 2 turns, 1 of the chatbot’s; 3 parts left out", ["25"]),
+    (TEXT, "Recognised as labelled text: 4 turns, 2 of the chatbot’s.", ["25", "5"]),
+    ("Ann: hi\nEliza: do you say hi?", "Recognised as labelled text, ann as the user: 2 turns, 1", ["20"]),
+    (LINES, "Recognised as JSON lines (turns): 2 conversations, of which the chosen one is scored.", ["10"]),
+]
+
+
+@pytest.mark.parametrize(("pasted", "told", "numbers"), PASTED)
 async def test_what_is_pasted_is_recognised(visit, pasted, told, numbers):
     async with visit() as seen:
         await seen.page.get_by_label("A conversation").fill(pasted)

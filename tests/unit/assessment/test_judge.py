@@ -232,15 +232,15 @@ def test_retry_after_is_waited_for_and_errors_of_the_server_are_retried(file):
         assert len(server.calls) == 3 + 4
 
 
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        (completion("I would rather not."), "10 calls in a row gave no mark; the last: an answer without a usable"),
-        ((200, JSON, b"<html>"), "10 calls in a row gave no mark; the last: an answer that is no chat completion"),
-        ((401, {}, f"Incorrect API key {KEY}".encode()), "m: HTTP 401 (AuthenticationError)"),
-        ((429, {"Retry-After": "900"}, b"{}"), "m: HTTP 429 (RateLimitError)"),
-    ],
-)
+NO_MARKS = [
+    (completion("I would rather not."), "10 calls in a row gave no mark; the last: an answer without a usable"),
+    ((200, JSON, b"<html>"), "10 calls in a row gave no mark; the last: an answer that is no chat completion"),
+    ((401, {}, f"Incorrect API key {KEY}".encode()), "m: HTTP 401 (AuthenticationError)"),
+    ((429, {"Retry-After": "900"}, b"{}"), "m: HTTP 429 (RateLimitError)"),
+]
+
+
+@pytest.mark.parametrize(("reply", "said"), NO_MARKS)
 def test_an_endpoint_that_gives_no_marks_ends_the_run(file, reply, said):
     with serving(lambda *_: reply) as server:
         assert said in run(file, server, code=1).output
@@ -399,18 +399,18 @@ def test_the_missing_package_and_the_missing_key_are_named(file, monkeypatch):
     assert "pip install './assessment[judge]'" in run(file, None, code=1).output
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("# R\n\n## on brand\nx\n", "line 3: 'on brand' must be a name and a scale"),
-        ("<!-- a\nb -->\n## a (5 to 1)\nx\n", "line 3: the scale of a must begin with the smaller number"),
-        ("## a (good or bad)\nx\n", "line 1: 'a (good or bad)' must be a name and a scale"),
-        ("## a (1 to 5)\nx\n## a (1 to 5)\nx\n", "line 3: a was already described"),
-        ("## marks (1 to 5)\nx\n", "line 1: no criterion may be called marks"),
-        ("## a (1 to 5)\n\n## b (yes or no)\nx\n", "line 1: a has no description"),
-        ("# nothing\n", "has no criterion"),
-    ],
-)
+WRONG_RUBRICS = [
+    ("# R\n\n## on brand\nx\n", "line 3: 'on brand' must be a name and a scale"),
+    ("<!-- a\nb -->\n## a (5 to 1)\nx\n", "line 3: the scale of a must begin with the smaller number"),
+    ("## a (good or bad)\nx\n", "line 1: 'a (good or bad)' must be a name and a scale"),
+    ("## a (1 to 5)\nx\n## a (1 to 5)\nx\n", "line 3: a was already described"),
+    ("## marks (1 to 5)\nx\n", "line 1: no criterion may be called marks"),
+    ("## a (1 to 5)\n\n## b (yes or no)\nx\n", "line 1: a has no description"),
+    ("# nothing\n", "has no criterion"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG_RUBRICS)
 def test_an_error_in_a_rubric_names_its_line(tmp_path, text, said):
     (tmp_path / "wrong.md").write_text(text)
     with pytest.raises(BadFileError) as raised:
@@ -628,19 +628,19 @@ def test_a_csv_of_marks_has_a_column_for_each_criterion(tmp_path):
     assert first["models"] == ["m", "n"]
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "text", "said"),
-    [
-        ("csv", "a.csv", "context,response,safe\nhi,ho,1\nhi,ho,maybe\n", "a.csv, line 3: safe: 'maybe' is neither"),
-        ("csv", "a.csv", "context,safe\nhi,1\n", "a.csv, line 2: response: must be a text"),
-        ("csv", "a.csv", "context,response,on_brand\nhi,ho,7\n", "a.csv, line 2: on_brand: 7 is not from 1 to 5"),
-        ("langfuse", "a.jsonl", '{"id": "a"}\n', "a.jsonl, line 1: must have name and value"),
-        ("langfuse", "a.json", "[1]", "a.json: must be a list of objects, or an object with one"),
-        ("phoenix", "a.jsonl", '{"score": 1}\n', "a.jsonl, line 1: span_id: is missing"),
-        ("deepeval", "a.json", '{"test_results": [{"input": "a"}]}', "a.json, line 1: metrics_data: must be a list"),
-        ("deepeval", "a.json", '{"x": 1}', "a.json: has no marks of responses"),
-    ],
-)
+WRONG_IMPORTS = [
+    ("csv", "a.csv", "context,response,safe\nhi,ho,1\nhi,ho,maybe\n", "a.csv, line 3: safe: 'maybe' is neither"),
+    ("csv", "a.csv", "context,safe\nhi,1\n", "a.csv, line 2: response: must be a text"),
+    ("csv", "a.csv", "context,response,on_brand\nhi,ho,7\n", "a.csv, line 2: on_brand: 7 is not from 1 to 5"),
+    ("langfuse", "a.jsonl", '{"id": "a"}\n', "a.jsonl, line 1: must have name and value"),
+    ("langfuse", "a.json", "[1]", "a.json: must be a list of objects, or an object with one"),
+    ("phoenix", "a.jsonl", '{"score": 1}\n', "a.jsonl, line 1: span_id: is missing"),
+    ("deepeval", "a.json", '{"test_results": [{"input": "a"}]}', "a.json, line 1: metrics_data: must be a list"),
+    ("deepeval", "a.json", '{"x": 1}', "a.json: has no marks of responses"),
+]
+
+
+@pytest.mark.parametrize(("source", "name", "text", "said"), WRONG_IMPORTS)
 def test_a_wrong_row_of_an_import_is_named(tmp_path, source, name, text, said):
     (tmp_path / name).write_text(text)
     options = ["--import", source, "--rubric", str(tmp_path / "rubric.md"), "-o", str(tmp_path / "in.jsonl")]
@@ -648,17 +648,17 @@ def test_a_wrong_row_of_an_import_is_named(tmp_path, source, name, text, said):
     assert (result.exit_code, said in result.output) == (1, True), result.output
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"turns": ["a", {"speaker": "bot", "text": "b"}]}, "turns.1.speaker: input should be"),
-        ({"context": [{"speaker": "user"}], "response": "a"}, "context.0.text: "),
-        ({"context": "[1", "response": "a"}, "context: invalid JSON"),
-        ({"context": ["a"], "response": 3}, "response: input should be a valid string"),
-        ({"context": ["a"], "responses": [{"text": "b"}, {}]}, "responses.1.text: input should be a valid string"),
-        ({"context": ["a"], "response": "b", "people": {"safe": "good"}}, "people.safe: "),
-    ],
-)
+WRONG_ROWS = [
+    ({"turns": ["a", {"speaker": "bot", "text": "b"}]}, "turns.1.speaker: input should be"),
+    ({"context": [{"speaker": "user"}], "response": "a"}, "context.0.text: "),
+    ({"context": "[1", "response": "a"}, "context: invalid JSON"),
+    ({"context": ["a"], "response": 3}, "response: input should be a valid string"),
+    ({"context": ["a"], "responses": [{"text": "b"}, {}]}, "responses.1.text: input should be a valid string"),
+    ({"context": ["a"], "response": "b", "people": {"safe": "good"}}, "people.safe: "),
+]
+
+
+@pytest.mark.parametrize(("row", "said"), WRONG_ROWS)
 def test_a_wrong_row_of_a_file_is_named_before_anything_is_asked(tmp_path, row, said):
     with serving() as server:
         result = run(write(tmp_path / "rows.jsonl", [row]), server)

@@ -83,16 +83,16 @@ def test_a_column_by_system_has_no_dialogues(ratings, tmp_path):
     assert measured.systems["overall"].spearman.value == pytest.approx(compute_spearman([1, 3, 2, 5], people))
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("score\n1\n", "line 1: has none of the columns line, dialogue, system"),
-        ("line,x\n2,inf\n", "line 2: x: 'inf' is not a number"),
-        ("line,x\n2,1\n2,1\n", "line 3: line: '2' was already used"),
-        ("\ufeffsystem,x\nZ,1\n", "system: the ratings have no 'Z'"),
-        ("syst\xe8me,x\nZ,1\n", "scores.csv, line 1: cannot be read"),
-    ],
-)
+WRONG_SCORES = [
+    ("score\n1\n", "line 1: has none of the columns line, dialogue, system"),
+    ("line,x\n2,inf\n", "line 2: x: 'inf' is not a number"),
+    ("line,x\n2,1\n2,1\n", "line 3: line: '2' was already used"),
+    ("\ufeffsystem,x\nZ,1\n", "system: the ratings have no 'Z'"),
+    ("syst\xe8me,x\nZ,1\n", "scores.csv, line 1: cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("content", "reason"), WRONG_SCORES)
 def test_a_wrong_file_of_scores_is_named(ratings, tmp_path, content, reason):
     file = tmp_path / "scores.csv"
     file.write_text(content, encoding="latin-1" if "\xe8" in content else "utf-8")

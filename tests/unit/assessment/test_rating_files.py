@@ -62,24 +62,24 @@ TWO_OF_A_NAME = {**STUDY, "criteria": [{"name": "fun"}, {"name": "fun"}]}
 NO_RANGE = {**STUDY, "criteria": [{"name": "fun", "low": 5, "high": 5}]}
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 101, "dull": 0}}], "line 3: ratings.fun: 101 is not within 0 and"),
-        ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 1}}], "line 3: ratings.dull: is missing"),
-        ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 1, "dull": 1, "x": 1}}], "line 3: ratings.x: is not a criterion"),
-        ([STUDY, ROW, ROW], "line 3: position: this worker's HIT has a dialogue at position 0 already, in line 2"),
-        ([STUDY, ROW, {**AGAIN, "study": "t"}], "line 3: study: is 't', but the first line describes 's'"),
-        ([ROW, ROW], "line 1: study: field required (the first line must describe the study)"),
-        ([TWO_OF_A_NAME, ROW], "line 1: two criteria are called 'fun'"),
-        ([{**STUDY, "criteria": [{"name": "overall"}]}, ROW], "line 1: criteria.0.name: 'overall' is the mean over"),
-        ([NO_RANGE, ROW], "line 1: criteria.0: low (5) must be below high (5)"),
-        ([], "is empty"),
-        ([STUDY], "has no rated dialogue"),
-        ([STUDY, {**ROW, "degraded": True}], "degraded: every system is"),
-        ([STUDY, ROW, {**AGAIN, "degraded": True}], "degraded: system 'A' is degraded in some lines"),
-    ],
-)
+WRONG_FILES = [
+    ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 101, "dull": 0}}], "line 3: ratings.fun: 101 is not within 0 and"),
+    ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 1}}], "line 3: ratings.dull: is missing"),
+    ([STUDY, ROW, {**AGAIN, "ratings": {"fun": 1, "dull": 1, "x": 1}}], "line 3: ratings.x: is not a criterion"),
+    ([STUDY, ROW, ROW], "line 3: position: this worker's HIT has a dialogue at position 0 already, in line 2"),
+    ([STUDY, ROW, {**AGAIN, "study": "t"}], "line 3: study: is 't', but the first line describes 's'"),
+    ([ROW, ROW], "line 1: study: field required (the first line must describe the study)"),
+    ([TWO_OF_A_NAME, ROW], "line 1: two criteria are called 'fun'"),
+    ([{**STUDY, "criteria": [{"name": "overall"}]}, ROW], "line 1: criteria.0.name: 'overall' is the mean over"),
+    ([NO_RANGE, ROW], "line 1: criteria.0: low (5) must be below high (5)"),
+    ([], "is empty"),
+    ([STUDY], "has no rated dialogue"),
+    ([STUDY, {**ROW, "degraded": True}], "degraded: every system is"),
+    ([STUDY, ROW, {**AGAIN, "degraded": True}], "degraded: system 'A' is degraded in some lines"),
+]
+
+
+@pytest.mark.parametrize(("lines", "reason"), WRONG_FILES)
 def test_what_is_wrong_is_named_with_its_line_and_field(file, lines, reason):
     with pytest.raises(BadFileError) as raised:
         read_ratings(write_lines(file, *lines))

@@ -153,15 +153,15 @@ def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_pat
     assert {len(each.table) for each in reliability.read_items(tmp_path / "ratings.jsonl")} == {3}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("item,value\na,1\n", "line 1: has no column `rater`"),
-        ("item,rater,value\na,b,nan\n", "line 2: value: 'nan' is not a number"),
-        ("item,rater,value\n", "has no rating"),
-        ("b\xe9b\xe9,rater,value\n", "cannot be read"),
-    ],
-)
+WRONG_TABLES = [
+    ("item,value\na,1\n", "line 1: has no column `rater`"),
+    ("item,rater,value\na,b,nan\n", "line 2: value: 'nan' is not a number"),
+    ("item,rater,value\n", "has no rating"),
+    ("b\xe9b\xe9,rater,value\n", "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("content", "reason"), WRONG_TABLES)
 def test_a_wrong_csv_is_named_by_line(tmp_path, content, reason):
     file = tmp_path / "ratings.csv"
     file.write_text(content, encoding="latin-1" if "\xe9" in content else "utf-8")

@@ -32,17 +32,17 @@ def score(context=(), response="hello", **given):
     return made("score", context=context, response=response, **given)
 
 
-@pytest.mark.parametrize(
-    "context",
-    [
-        [HI],
-        [Turn(speaker="user", text="hi")],
-        [("user", "hi")],
-        [["user", "hi"]],
-        (("user", text) for text in ["hi"]),
-        (HI,),
-    ],
-)
+CONTEXTS = [
+    [HI],
+    [Turn(speaker="user", text="hi")],
+    [("user", "hi")],
+    [["user", "hi"]],
+    (("user", text) for text in ["hi"]),
+    (HI,),
+]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
 def test_a_context_may_be_given_in_several_forms(context):
     assert sent(score(context))["context"] == [HI]
 
@@ -99,30 +99,30 @@ def test_messages_are_sent_instead_of_turns_without_what_is_not_read():
 WRONG = [{"role": "user", "content": [{}]}]
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "fields", "field"),
-    [
-        ("score", (), {}, "response"),
-        ("score", (), {"response": ""}, "response"),
-        ("score", (), {"response": "a\x00b"}, "response"),
-        ("score", (), {"response": "a", "context": "hi"}, "context"),
-        ("score", (), {"response": "a", "context": [HI, ("bot", "hi")]}, "context.1.speaker"),
-        ("score", (), {"response": "a", "deadline_ms": 0}, "deadline_ms"),
-        ("score", (), {"response": "a", "request_id": "two words"}, "request_id"),
-        ("score", (), {"response": "a", "request_id": "a\r\nX-Evil: 1"}, "request_id"),
-        ("score", (), {"messages": WRONG}, "messages.0.content.0.type"),
-        ("score", (), {"context": [HI], "response": "b", "messages": [{"role": "user", "content": "a"}]}, "context"),
-        ("score_batch", ([],), {}, "items"),
-        ("score_batch", ("hi",), {}, "items"),
-        ("score_batch", ([{"response": "a"}, {"context": []}],), {}, "items.1.response"),
-        ("score_batch", ([{"response": "a", "context": [("bot", "hi")]}],), {}, "items.0.context.0.speaker"),
-        ("score_batch", ([{"messages": WRONG}],), {}, "items.0.messages.0.content.0.type"),
-        ("similarity", ("one text",), {}, "texts"),
-        ("similarity", ([],), {}, "texts"),
-        ("similarity", (["a", " "],), {}, "texts.1"),
-        ("similarity", (["a"], ["b", 7]), {}, "references.1"),
-    ],
-)
+WRONG_CALLS = [
+    ("score", (), {}, "response"),
+    ("score", (), {"response": ""}, "response"),
+    ("score", (), {"response": "a\x00b"}, "response"),
+    ("score", (), {"response": "a", "context": "hi"}, "context"),
+    ("score", (), {"response": "a", "context": [HI, ("bot", "hi")]}, "context.1.speaker"),
+    ("score", (), {"response": "a", "deadline_ms": 0}, "deadline_ms"),
+    ("score", (), {"response": "a", "request_id": "two words"}, "request_id"),
+    ("score", (), {"response": "a", "request_id": "a\r\nX-Evil: 1"}, "request_id"),
+    ("score", (), {"messages": WRONG}, "messages.0.content.0.type"),
+    ("score", (), {"context": [HI], "response": "b", "messages": [{"role": "user", "content": "a"}]}, "context"),
+    ("score_batch", ([],), {}, "items"),
+    ("score_batch", ("hi",), {}, "items"),
+    ("score_batch", ([{"response": "a"}, {"context": []}],), {}, "items.1.response"),
+    ("score_batch", ([{"response": "a", "context": [("bot", "hi")]}],), {}, "items.0.context.0.speaker"),
+    ("score_batch", ([{"messages": WRONG}],), {}, "items.0.messages.0.content.0.type"),
+    ("similarity", ("one text",), {}, "texts"),
+    ("similarity", ([],), {}, "texts"),
+    ("similarity", (["a", " "],), {}, "texts.1"),
+    ("similarity", (["a"], ["b", 7]), {}, "references.1"),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "fields", "field"), WRONG_CALLS)
 def test_what_is_wrong_is_named_before_anything_is_sent(method, arguments, fields, field):
     with pytest.raises(InvalidRequestError) as refused:
         made(method, *arguments, **fields)
@@ -153,17 +153,17 @@ def test_key_request_id_and_metadata_travel_with_the_request(ask, mock):
     assert (headers["traceparent"], headers["x-tenant"]) == ("00-ab-cd-01", "blue & green")
 
 
-@pytest.mark.parametrize(
-    ("metadata", "field"),
-    [
-        ({"authorization": "Bearer other"}, "metadata"),
-        ({"X-Request-Id": "r-1"}, "metadata"),
-        ({"picture-bin": "a"}, "metadata"),
-        ({"two words": "a"}, "metadata"),
-        ({"name": "line\n"}, "metadata.name"),
-        ({"Name": "grün"}, "metadata.name"),
-    ],
-)
+WRONG_METADATA = [
+    ({"authorization": "Bearer other"}, "metadata"),
+    ({"X-Request-Id": "r-1"}, "metadata"),
+    ({"picture-bin": "a"}, "metadata"),
+    ({"two words": "a"}, "metadata"),
+    ({"name": "line\n"}, "metadata.name"),
+    ({"Name": "grün"}, "metadata.name"),
+]
+
+
+@pytest.mark.parametrize(("metadata", "field"), WRONG_METADATA)
 def test_metadata_that_not_every_transport_can_carry_is_refused(ask, mock, metadata, field):
     with pytest.raises(InvalidRequestError) as raised:
         ask(mock, "models", metadata=metadata)

@@ -50,20 +50,20 @@ def test_options_reach_the_client_and_the_requests(mock, file):
     assert (scored[0].headers["authorization"], scored[0].headers["host"]) == ("Bearer k", "there:1")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["score"],
-        ["score", "missing.jsonl"],
-        ["score", "{file}", "--concurrency", "0"],
-        ["score", "{file}", "--scorers", "fed,,"],
-        ["score", "{file}", "--url", "nowhere"],
-        ["score", "{file}", "--output", "{file}"],
-        ["score", "{file}", "--output", "{folder}"],
-        ["info", "--url", "nowhere"],
-        ["rate"],
-    ],
-)
+USAGE_ERRORS = [
+    ["score"],
+    ["score", "missing.jsonl"],
+    ["score", "{file}", "--concurrency", "0"],
+    ["score", "{file}", "--scorers", "fed,,"],
+    ["score", "{file}", "--url", "nowhere"],
+    ["score", "{file}", "--output", "{file}"],
+    ["score", "{file}", "--output", "{folder}"],
+    ["info", "--url", "nowhere"],
+    ["rate"],
+]
+
+
+@pytest.mark.parametrize("arguments", USAGE_ERRORS)
 def test_a_usage_error_has_exit_code_two_and_touches_nothing(mock, file, tmp_path, arguments):
     before = file.read_text()
     result = run_command(mock, *(argument.format(file=file, folder=tmp_path) for argument in arguments))

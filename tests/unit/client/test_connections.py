@@ -143,16 +143,16 @@ def _leaves(error_class):
     return [leaf for child in below for leaf in _leaves(child)] if below else [error_class]
 
 
-@pytest.mark.parametrize(
-    "error_class",
-    [
-        *_leaves(httpx.RequestError),
-        *_leaves(httpcore.TimeoutException),
-        *_leaves(httpcore.NetworkError),
-        *_leaves(httpcore.ProtocolError),
-        *(httpcore.ProxyError, httpcore.UnsupportedProtocol),
-    ],
-)
+LIBRARY_ERRORS = [
+    *_leaves(httpx.RequestError),
+    *_leaves(httpcore.TimeoutException),
+    *_leaves(httpcore.NetworkError),
+    *_leaves(httpcore.ProtocolError),
+    *(httpcore.ProxyError, httpcore.UnsupportedProtocol),
+]
+
+
+@pytest.mark.parametrize("error_class", LIBRARY_ERRORS)
 def test_every_error_of_httpx_and_httpcore_has_a_place(error_class):
     assert issubclass(error_class, _SENDING_ERRORS)
     error = _translate(error_class("because"), "http://scores.test")
@@ -219,16 +219,16 @@ def test_a_request_that_is_never_read_cannot_outlast_the_timeout():
 PROXY = "http://proxy.test:8080"
 
 
-@pytest.mark.parametrize(
-    ("settings", "found"),
-    [
-        ({}, None),
-        ({"HTTP_PROXY": PROXY}, (PROXY, None)),
-        ({"HTTP_PROXY": "http://user:pa55@proxy.test:8080"}, (PROXY, (b"user", b"pa55"))),
-        ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test,scores.test"}, None),
-        ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test"}, (PROXY, None)),
-    ],
-)
+PROXIES = [
+    ({}, None),
+    ({"HTTP_PROXY": PROXY}, (PROXY, None)),
+    ({"HTTP_PROXY": "http://user:pa55@proxy.test:8080"}, (PROXY, (b"user", b"pa55"))),
+    ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test,scores.test"}, None),
+    ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test"}, (PROXY, None)),
+]
+
+
+@pytest.mark.parametrize(("settings", "found"), PROXIES)
 def test_the_environment_names_the_proxy(settings, found, monkeypatch):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)

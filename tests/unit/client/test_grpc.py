@@ -89,17 +89,17 @@ async def test_calls_take_turns_among_all_addresses_of_a_name():
                 await client.score(response=f"text {said}")
 
 
-@pytest.mark.parametrize(
-    ("code", "error_class", "is_tried_again"),
-    [
-        (grpc.StatusCode.UNAVAILABLE, turnscore_client.ConnectionFailedError, True),
-        (grpc.StatusCode.CANCELLED, turnscore_client.ConnectionFailedError, True),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, turnscore_client.OverloadedError, True),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, turnscore_client.DeadlineExceededError, False),
-        (grpc.StatusCode.INVALID_ARGUMENT, turnscore_client.UnexpectedReplyError, False),
-        (grpc.StatusCode.UNIMPLEMENTED, turnscore_client.NotFoundError, False),
-    ],
-)
+LIBRARY_STATUSES = [
+    (grpc.StatusCode.UNAVAILABLE, turnscore_client.ConnectionFailedError, True),
+    (grpc.StatusCode.CANCELLED, turnscore_client.ConnectionFailedError, True),
+    (grpc.StatusCode.RESOURCE_EXHAUSTED, turnscore_client.OverloadedError, True),
+    (grpc.StatusCode.DEADLINE_EXCEEDED, turnscore_client.DeadlineExceededError, False),
+    (grpc.StatusCode.INVALID_ARGUMENT, turnscore_client.UnexpectedReplyError, False),
+    (grpc.StatusCode.UNIMPLEMENTED, turnscore_client.NotFoundError, False),
+]
+
+
+@pytest.mark.parametrize(("code", "error_class", "is_tried_again"), LIBRARY_STATUSES)
 async def test_a_library_s_status_is_tried_again_where_the_call_did_not_get_there(
     call, code, error_class, is_tried_again
 ):

@@ -20,31 +20,31 @@ def read(status, body, headers=None):
     return read_reply(HttpAnswer(status, headers or {}, body), ModelsReply)
 
 
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        ({}, None),
-        ({"retry-after": "2"}, 2000),
-        ({"retry-after": "-1"}, None),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT", "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 30_000),
-        ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT"}, None),
-    ],
-)
+RETRY_AFTER = [
+    ({}, None),
+    ({"retry-after": "2"}, 2000),
+    ({"retry-after": "-1"}, None),
+    ({"retry-after": "soon"}, None),
+    ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT", "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 30_000),
+    ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT"}, None),
+]
+
+
+@pytest.mark.parametrize(("headers", "expected"), RETRY_AFTER)
 def test_retry_after_is_read_in_seconds_and_as_a_date(headers, expected):
     assert retry_after_header_ms(headers) == expected
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (502, b"<html><title>Bad Gateway</title>"),
-        (200, b'{"models": "all"}'),
-        (200, b""),
-        (500, b"\xff\xfe\x00"),
-        (418, b'{"error": {"code": "teapot", "message": "short and stout"}, "request_id": "r-1"}'),
-    ],
-)
+FOREIGN_BODIES = [
+    (502, b"<html><title>Bad Gateway</title>"),
+    (200, b'{"models": "all"}'),
+    (200, b""),
+    (500, b"\xff\xfe\x00"),
+    (418, b'{"error": {"code": "teapot", "message": "short and stout"}, "request_id": "r-1"}'),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), FOREIGN_BODIES)
 def test_a_body_that_is_not_ours_is_an_unexpected_reply(status, body):
     with pytest.raises(UnexpectedReplyError) as raised:
         read(status, body, {"content-type": "text/html; charset=utf-8", "x-request-id": "r-9"})

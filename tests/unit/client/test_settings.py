@@ -67,16 +67,16 @@ def test_an_address_that_makes_no_sense_is_refused_without_its_secrets(address):
     assert "secret" not in str(raised.value)
 
 
+WRONG_FILES = [
+    Tls(ca_file="/nowhere/ca.pem"),
+    Tls(ca_file=private_key("caller")),
+    Tls(cert_file=certificate("caller"), key_file=private_key("stranger")),
+    Tls(cert_file="/nowhere/caller.pem", key_file=private_key("caller")),
+]
+
+
 @pytest.mark.parametrize("read", [credentials_of, partial(context_of, "https://localhost:3000")])
-@pytest.mark.parametrize(
-    "tls",
-    [
-        Tls(ca_file="/nowhere/ca.pem"),
-        Tls(ca_file=private_key("caller")),
-        Tls(cert_file=certificate("caller"), key_file=private_key("stranger")),
-        Tls(cert_file="/nowhere/caller.pem", key_file=private_key("caller")),
-    ],
-)
+@pytest.mark.parametrize("tls", WRONG_FILES)
 def test_files_that_make_no_credentials_are_refused_by_name(read, tls):
     with pytest.raises(ValueError, match=r"tls: .*(nowhere|caller)"):
         read(tls)

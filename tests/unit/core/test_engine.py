@@ -126,16 +126,16 @@ def test_a_scorer_of_one_pass_gets_a_dialogue_s_turns_together_and_equal_dialogu
     assert scorer.asked == [["hello", "no"], ["hello", "yes"]]
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"threads": 0}, "threads"),
-        ({"device": "tpu"}, "device"),
-        ({"thresholds": {"fake": float("nan")}}, "thresholds.fake"),
-        ({"options": {"mood": {}}}, "options.mood"),
-        ({"options": {"fake": {"charming": 1}}}, "options.fake.charming"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"threads": 0}, "threads"),
+    ({"device": "tpu"}, "device"),
+    ({"thresholds": {"fake": float("nan")}}, "thresholds.fake"),
+    ({"options": {"mood": {}}}, "options.mood"),
+    ({"options": {"fake": {"charming": 1}}}, "options.fake.charming"),
+]
+
+
+@pytest.mark.parametrize(("given", "field"), WRONG_OPTIONS)
 def test_a_wrong_option_is_refused_by_name(fake_scorer, given, field):
     with pytest.raises(OptionsError, match="^" + field.replace(".", r"\.")) as raised:
         engine_of(fake=fake_scorer, **given)

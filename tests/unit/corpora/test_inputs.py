@@ -74,20 +74,20 @@ def test_a_dialogue_whose_turns_lie_apart_is_refused_as_it_would_be_scored_as_tw
         plan_of(path, row="turn")
 
 
-@pytest.mark.parametrize(
-    ("given", "option", "column"),
-    [
-        ({"id": "nr"}, "--id-column", "nr"),
-        ({"turns": "dialog"}, "--turns-column", "dialog"),
-        ({"messages": "chat"}, "--messages-column", "chat"),
-        ({"system": "model"}, "--system-column", "model"),
-        ({"day": "date"}, "--day-column", "date"),
-        ({"row": "turn"}, "--id-column", "dialogue"),
-        ({"row": "turn", "id": "id"}, "--speaker-column", "speaker"),
-        ({"row": "turn", "id": "id", "speaker": "bot"}, "--text-column", "text"),
-        ({"row": "turn", "id": "id", "speaker": "bot", "text": "at", "order": "n"}, "--order-column", "n"),
-    ],
-)
+MISSING_COLUMNS = [
+    ({"id": "nr"}, "--id-column", "nr"),
+    ({"turns": "dialog"}, "--turns-column", "dialog"),
+    ({"messages": "chat"}, "--messages-column", "chat"),
+    ({"system": "model"}, "--system-column", "model"),
+    ({"day": "date"}, "--day-column", "date"),
+    ({"row": "turn"}, "--id-column", "dialogue"),
+    ({"row": "turn", "id": "id"}, "--speaker-column", "speaker"),
+    ({"row": "turn", "id": "id", "speaker": "bot"}, "--text-column", "text"),
+    ({"row": "turn", "id": "id", "speaker": "bot", "text": "at", "order": "n"}, "--order-column", "n"),
+]
+
+
+@pytest.mark.parametrize(("given", "option", "column"), MISSING_COLUMNS)
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
 def test_a_column_that_is_not_there_is_named_with_those_that_are(name, given, option, column, tmp_path):
     path = written_as(name, tmp_path, dialogue_rows(3))
@@ -113,18 +113,18 @@ def test_a_file_that_shrank_since_it_was_planned_ends_its_block(tmp_path):
         read_all(made)
 
 
-@pytest.mark.parametrize(
-    ("places", "message"),
-    [
-        (["nowhere.jsonl"], "does not exist"),
-        (["empty"], "holds no file that ends in"),
-        (["a.txt"], "the ending names no format; give --format"),
-        (["a.jsonl", "a.jsonl"], "is named twice"),
-        (["a.parquet.gz"], "a Parquet file is packed inside"),
-        (["empty.csv"], "is empty: its first line must name the columns"),
-        (["twice.csv"], "two columns of its first line have one name"),
-    ],
-)
+WRONG_PLACES = [
+    (["nowhere.jsonl"], "does not exist"),
+    (["empty"], "holds no file that ends in"),
+    (["a.txt"], "the ending names no format; give --format"),
+    (["a.jsonl", "a.jsonl"], "is named twice"),
+    (["a.parquet.gz"], "a Parquet file is packed inside"),
+    (["empty.csv"], "is empty: its first line must name the columns"),
+    (["twice.csv"], "two columns of its first line have one name"),
+]
+
+
+@pytest.mark.parametrize(("places", "message"), WRONG_PLACES)
 def test_what_cannot_be_input_is_refused_by_its_name(places, message, tmp_path):
     (tmp_path / "empty").mkdir()
     for name in ("a.jsonl", "a.txt", "a.parquet.gz"):
@@ -210,18 +210,18 @@ def test_a_row_of_which_nothing_can_be_scored_is_set_aside_whole(row, code, fiel
     assert reason in found.reason
 
 
-@pytest.mark.parametrize(
-    ("turn", "code", "reason"),
-    [
-        ({"speaker": "system", "text": " \n"}, "invalid_request", "the system said nothing"),
-        ({"speaker": "user", "text": None}, "invalid_request", "input should be a valid string"),
-        ({"speaker": "user", "text": 5}, "invalid_request", "input should be a valid string"),
-        ({"speaker": "user"}, "invalid_request", "input should be a valid string"),
-        ({"speaker": "user", "text": "a\x00"}, "invalid_request", "must not contain a NUL character"),
-        ({"speaker": "user", "text": "\ud800"}, "invalid_request", "must not contain a lone surrogate"),
-        ({"speaker": "user", "text": "x" * 8001}, "too_large", "8001 characters; at most 8000 are allowed"),
-    ],
-)
+WRONG_TURNS = [
+    ({"speaker": "system", "text": " \n"}, "invalid_request", "the system said nothing"),
+    ({"speaker": "user", "text": None}, "invalid_request", "input should be a valid string"),
+    ({"speaker": "user", "text": 5}, "invalid_request", "input should be a valid string"),
+    ({"speaker": "user"}, "invalid_request", "input should be a valid string"),
+    ({"speaker": "user", "text": "a\x00"}, "invalid_request", "must not contain a NUL character"),
+    ({"speaker": "user", "text": "\ud800"}, "invalid_request", "must not contain a lone surrogate"),
+    ({"speaker": "user", "text": "x" * 8001}, "too_large", "8001 characters; at most 8000 are allowed"),
+]
+
+
+@pytest.mark.parametrize(("turn", "code", "reason"), WRONG_TURNS)
 def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(turn, code, reason, tmp_path):
     left_out, dialogue = read_lines(tmp_path, {"id": "d", "turns": [USER, turn, SYSTEM]})
     assert (left_out.dialogue, left_out.row, left_out.turn) == ("d", 1, 1)

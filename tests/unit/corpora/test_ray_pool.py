@@ -8,19 +8,18 @@ from turnscore_corpus.command import _choose_elsewhere
 from turnscore_corpus.engines.work import RayChoice, size_pool
 from turnscore_corpus.errors import RunStoppedError
 
+POOLS = [
+    ({"CPU": 5}, {}, 100, (2, 2)),
+    ({"CPU": 99}, {}, 100, (96, 96)),
+    ({"CPU": 99}, {}, 4, (4, 4)),
+    ({"CPU": 19}, {"workers": 2}, 100, (2, 2)),
+    ({"CPU": 2}, {"workers": 64}, 100, (1, 64)),  # the cluster is asked to grow
+    ({"CPU": 32, "GPU": 4}, {"gpus_per_worker": 1.0}, 100, (4, 4)),
+    ({"CPU": 32, "GPU": 1}, {"gpus_per_worker": 0.25}, 100, (4, 4)),
+]
 
-@pytest.mark.parametrize(
-    ("resources", "choice", "blocks", "size"),
-    [
-        ({"CPU": 5}, {}, 100, (2, 2)),
-        ({"CPU": 99}, {}, 100, (96, 96)),
-        ({"CPU": 99}, {}, 4, (4, 4)),
-        ({"CPU": 19}, {"workers": 2}, 100, (2, 2)),
-        ({"CPU": 2}, {"workers": 64}, 100, (1, 64)),  # the cluster is asked to grow
-        ({"CPU": 32, "GPU": 4}, {"gpus_per_worker": 1.0}, 100, (4, 4)),
-        ({"CPU": 32, "GPU": 1}, {"gpus_per_worker": 0.25}, 100, (4, 4)),
-    ],
-)
+
+@pytest.mark.parametrize(("resources", "choice", "blocks", "size"), POOLS)
 def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(resources, choice, blocks, size):
     assert size_pool(resources, RayChoice(**choice), blocks) == size
 

@@ -188,26 +188,26 @@ def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines, tmp_p
     assert (first["system"], first["day"]) == ("a", "2026-11-01")
 
 
+WRONG_OPTIONS = [
+    (["--row", "line"], 2, "is not one of 'dialogue', 'turn'"),
+    (["--format", "xml"], 2, "is not one of 'parquet', 'jsonl', 'csv'"),
+    (["--speakers", "bot"], 2, "'bot' must be NAME=user or NAME=system"),
+    (["--options", "{"], 2, "is neither JSON nor a file of it"),
+    (["--options", '{"fed": 3}'], 2, "fed: input should be"),
+    (["--scorers", "engagement,,fed"], 2, "has an empty name"),
+    (["--turns-column", "a", "--messages-column", "b"], 2, "give either --messages-column or --turns-column"),
+    (["--turns-column", "dialog"], 2, "--turns-column: "),
+    (["--redis", "http://cache"], 2, "must begin with one of redis://"),
+    (["--redis", "no-such-file"], 2, "No such file"),
+    (["--redis-namespace", "a b"], 2, "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"),
+    (["--engine", "spark"], 2, "is not one of 'local', 'ray'"),
+    (["--scorers", "charm"], 1, "--scorers names charm, for which there is no bundle; there are: engagement"),
+    (["--models", "./charm"], 1, "there is no bundle folder ./charm"),
+]
+
+
 @pytest.mark.usefixtures("without_models")
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["--row", "line"], 2, "is not one of 'dialogue', 'turn'"),
-        (["--format", "xml"], 2, "is not one of 'parquet', 'jsonl', 'csv'"),
-        (["--speakers", "bot"], 2, "'bot' must be NAME=user or NAME=system"),
-        (["--options", "{"], 2, "is neither JSON nor a file of it"),
-        (["--options", '{"fed": 3}'], 2, "fed: input should be"),
-        (["--scorers", "engagement,,fed"], 2, "has an empty name"),
-        (["--turns-column", "a", "--messages-column", "b"], 2, "give either --messages-column or --turns-column"),
-        (["--turns-column", "dialog"], 2, "--turns-column: "),
-        (["--redis", "http://cache"], 2, "must begin with one of redis://"),
-        (["--redis", "no-such-file"], 2, "No such file"),
-        (["--redis-namespace", "a b"], 2, "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"),
-        (["--engine", "spark"], 2, "is not one of 'local', 'ray'"),
-        (["--scorers", "charm"], 1, "--scorers names charm, for which there is no bundle; there are: engagement"),
-        (["--models", "./charm"], 1, "there is no bundle folder ./charm"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "message"), WRONG_OPTIONS)
 def test_wrong_options_are_refused_by_name(words, code, message, lines, tmp_path):
     done = command("score", lines, tmp_path / "out", *words)
     assert done.exit_code == code

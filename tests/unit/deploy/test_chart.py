@@ -293,38 +293,38 @@ def test_the_schema_describes_every_value_as_its_comment_does():
     assert len(found) == len(re.findall(r"^ *\w+:", (CHART / "values.yaml").read_text(), re.MULTILINE))
 
 
+SENSELESS_VALUES = [
+    ({"settings.LOG_LEVEL": "INFO"}, "LOG_LEVEL"),
+    ({"replica": "3"}, "replica"),
+    ({"replicaCount": "3"}, "set as replicas"),
+    ({"autoscaling.enabled": "true"}, "set as autoscaling.kind"),
+    ({"replicas": "5"}, "set autoscaling.min and autoscaling.max, or autoscaling.kind=none"),
+    ({"autoscaling.kind": "none", "autoscaling.max": "20"}, "set replicas"),
+    ({"autoscaling.kind": "none", "autoscaling.cpuPercent": "50"}, "set replicas"),
+    ({"autoscaling.min": "11"}, "autoscaling.min=11 is more than autoscaling.max=10"),
+    ({"resources.requests.cpu": "500m"}, "must be whole CPUs"),
+    ({"podDisruptionBudget.maxUnavailable": "0"}, "want 1"),
+    ({"models.source": "volume", "models.names": "{a}"}, "models.claim is empty"),
+    ({"models.source": "image", "models.image": "a"}, "models.names must name"),
+    ({"models.source": "archive", "models.names": "{../a}"}, "models"),
+    ({"models.claim": "a"}, "set models.source=volume"),
+    ({"models.archive.credentialsSecret": "a"}, "set models.source=archive"),
+    ({"gpu.enabled": "true"}, "turnscore export KIND --graph cuda-fp16"),
+    ({**GPU, "settings.TURNSCORE_RUNTIME__DEVICE": "auto"}, "leave the setting out"),
+    ({**GPU, "gpu.count": "2"}, "settings.TURNSCORE_WORKERS=2"),
+    ({"settings.TURNSCORE_RUNTIME__DEVICE": "cuda:0"}, "needs gpu.enabled=true"),
+    ({"resources.limits.nvidia\\.com/gpu": "1"}, "set gpu.enabled=true"),
+    ({"settings.TURNSCORE_DRAIN_SECONDS": "5"}, "but as drainSeconds"),
+    ({"settings.TURNSCORE_HTTP__PORT": "80"}, "Services and probes"),
+    ({"ingress.enabled": "true"}, "ingress.hosts is empty"),
+    ({**ROUTES, "gateway.parentRefs": "null"}, "gateway.parentRefs is empty"),
+    ({**ROUTES, "gateway.grpcHosts": "{bot.example}"}, "in hosts and grpcHosts"),
+    ({"gateway.enabled": "true", "gateway.parentRefs[0].name": "a"}, "set gateway.hosts"),
+]
+
+
 @needs_helm
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"settings.LOG_LEVEL": "INFO"}, "LOG_LEVEL"),
-        ({"replica": "3"}, "replica"),
-        ({"replicaCount": "3"}, "set as replicas"),
-        ({"autoscaling.enabled": "true"}, "set as autoscaling.kind"),
-        ({"replicas": "5"}, "set autoscaling.min and autoscaling.max, or autoscaling.kind=none"),
-        ({"autoscaling.kind": "none", "autoscaling.max": "20"}, "set replicas"),
-        ({"autoscaling.kind": "none", "autoscaling.cpuPercent": "50"}, "set replicas"),
-        ({"autoscaling.min": "11"}, "autoscaling.min=11 is more than autoscaling.max=10"),
-        ({"resources.requests.cpu": "500m"}, "must be whole CPUs"),
-        ({"podDisruptionBudget.maxUnavailable": "0"}, "want 1"),
-        ({"models.source": "volume", "models.names": "{a}"}, "models.claim is empty"),
-        ({"models.source": "image", "models.image": "a"}, "models.names must name"),
-        ({"models.source": "archive", "models.names": "{../a}"}, "models"),
-        ({"models.claim": "a"}, "set models.source=volume"),
-        ({"models.archive.credentialsSecret": "a"}, "set models.source=archive"),
-        ({"gpu.enabled": "true"}, "turnscore export KIND --graph cuda-fp16"),
-        ({**GPU, "settings.TURNSCORE_RUNTIME__DEVICE": "auto"}, "leave the setting out"),
-        ({**GPU, "gpu.count": "2"}, "settings.TURNSCORE_WORKERS=2"),
-        ({"settings.TURNSCORE_RUNTIME__DEVICE": "cuda:0"}, "needs gpu.enabled=true"),
-        ({"resources.limits.nvidia\\.com/gpu": "1"}, "set gpu.enabled=true"),
-        ({"settings.TURNSCORE_DRAIN_SECONDS": "5"}, "but as drainSeconds"),
-        ({"settings.TURNSCORE_HTTP__PORT": "80"}, "Services and probes"),
-        ({"ingress.enabled": "true"}, "ingress.hosts is empty"),
-        ({**ROUTES, "gateway.parentRefs": "null"}, "gateway.parentRefs is empty"),
-        ({**ROUTES, "gateway.grpcHosts": "{bot.example}"}, "in hosts and grpcHosts"),
-        ({"gateway.enabled": "true", "gateway.parentRefs[0].name": "a"}, "set gateway.hosts"),
-    ],
-)
+@pytest.mark.parametrize(("values", "sentence"), SENSELESS_VALUES)
 def test_values_that_make_no_sense_are_refused_by_name(values, sentence):
     done = helm("template", "turnscore", str(CHART), *set_flags(values))
     assert done.returncode != 0

@@ -46,15 +46,15 @@ def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(tmp_path, monke
     assert [(each.set_name, each.rating) for each in found] == [("persona-zhao (fitted on)", 3.0), (assessed, 2.0)]
 
 
-@pytest.mark.parametrize(
-    ("changed", "field"),
-    [
-        ({"marks": {"overall": 4.5}}, "marks.overall"),
-        ({"marks": {"charming": 0.5}}, "marks.charming"),
-        ({"response": ""}, "response"),
-        ({"context": [["narrator", "a"]]}, "context.0.0"),
-    ],
-)
+WRONG_MARKS = [
+    ({"marks": {"overall": 4.5}}, "marks.overall"),
+    ({"marks": {"charming": 0.5}}, "marks.charming"),
+    ({"response": ""}, "response"),
+    ({"context": [["narrator", "a"]]}, "context.0.0"),
+]
+
+
+@pytest.mark.parametrize(("changed", "field"), WRONG_MARKS)
 def test_a_wrong_row_of_marks_is_named_with_its_field(tmp_path, changed, field):
     row = {"context": [["user", "a"]], "response": "b", "marks": {"overall": 0.5}, **changed}
     (tmp_path / "marks.jsonl").write_text(json.dumps(row) + "\n")

@@ -44,15 +44,15 @@ def test_a_refusal_carries_its_advice_in_milliseconds_where_the_body_has_it():
     assert judge_grpc("RESOURCE_EXHAUSTED", "1500").retry_after_seconds == 1.5
 
 
-@pytest.mark.parametrize(
-    ("status", "pushback", "outcome", "why"),
-    [
-        ("RESOURCE_EXHAUSTED", "1500", "refused", ""),
-        ("RESOURCE_EXHAUSTED", None, "failed", "RESOURCE_EXHAUSTED without advice in milliseconds"),
-        ("DEADLINE_EXCEEDED", None, "expired", ""),
-        ("UNAVAILABLE", "1000", "failed", "UNAVAILABLE"),
-    ],
-)
+GRPC_ERRORS = [
+    ("RESOURCE_EXHAUSTED", "1500", "refused", ""),
+    ("RESOURCE_EXHAUSTED", None, "failed", "RESOURCE_EXHAUSTED without advice in milliseconds"),
+    ("DEADLINE_EXCEEDED", None, "expired", ""),
+    ("UNAVAILABLE", "1000", "failed", "UNAVAILABLE"),
+]
+
+
+@pytest.mark.parametrize(("status", "pushback", "outcome", "why"), GRPC_ERRORS)
 def test_every_grpc_error_is_judged(status, pushback, outcome, why):
     answer = judge_grpc(status, pushback)
     assert (answer.outcome, answer.why) == (outcome, why)
@@ -119,17 +119,17 @@ def test_an_honest_overload_keeps_every_claim():
     assert "| 200 a second, open loop | 19.0 | 1140 | 10800 | 60 | 0 | 800 | 800 | 5 |" in text
 
 
-@pytest.mark.parametrize(
-    ("run", "claim"),
-    [
-        (overload_run(overload=Stage(calls(17 * 60, 60, 800), 0, 60)), "goodput"),
-        (overload_run(calls(30, 60, 1500)), "p99 of the accepted"),
-        (overload_run(calls(1, 60, 5, "failed", "status 503")), "every request answered"),
-        (overload_run(samples=samples(rss_bytes=520 * MIB)), "memory flat"),
-        (overload_run(recovery=Stage([*calls(100, 7, 50), *calls(1, 7, 5, "refused")], 0, 7)), "normal latency"),
-        (overload_run(calls(200, 60, 900, "refused", late_ms=400)), "the generator kept up"),
-    ],
-)
+BROKEN_CLAIMS = [
+    (overload_run(overload=Stage(calls(17 * 60, 60, 800), 0, 60)), "goodput"),
+    (overload_run(calls(30, 60, 1500)), "p99 of the accepted"),
+    (overload_run(calls(1, 60, 5, "failed", "status 503")), "every request answered"),
+    (overload_run(samples=samples(rss_bytes=520 * MIB)), "memory flat"),
+    (overload_run(recovery=Stage([*calls(100, 7, 50), *calls(1, 7, 5, "refused")], 0, 7)), "normal latency"),
+    (overload_run(calls(200, 60, 900, "refused", late_ms=400)), "the generator kept up"),
+]
+
+
+@pytest.mark.parametrize(("run", "claim"), BROKEN_CLAIMS)
 def test_each_claim_of_an_overload_can_break(run, claim):
     broken = failed(OVERLOAD.checks(run))
     assert any(each.startswith(claim) for each in broken)
@@ -147,19 +147,19 @@ def test_a_run_exactly_within_its_budget_breaks_nothing():
     assert BUDGET.broken_by(KEPT) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"p50_ms": 11}, "p50"),
-        ({"p95_ms": 21}, "p95"),
-        ({"p99_ms": 31}, "p99"),
-        ({"failed": 2, "refused": 1}, "failed"),
-        ({"refused": 3, "expired": 2}, "refused"),
-        ({"expired": 4, "refused": 1}, "expired"),
-        ({"seconds": 11}, "per second"),
-        ({"answered": 0}, "not one"),
-    ],
-)
+OVERRUNS = [
+    ({"p50_ms": 11}, "p50"),
+    ({"p95_ms": 21}, "p95"),
+    ({"p99_ms": 31}, "p99"),
+    ({"failed": 2, "refused": 1}, "failed"),
+    ({"refused": 3, "expired": 2}, "refused"),
+    ({"expired": 4, "refused": 1}, "expired"),
+    ({"seconds": 11}, "per second"),
+    ({"answered": 0}, "not one"),
+]
+
+
+@pytest.mark.parametrize(("change", "word"), OVERRUNS)
 def test_each_budget_is_broken_alone(change, word):
     [sentence] = BUDGET.broken_by(replace(KEPT, **change))
     assert word in sentence

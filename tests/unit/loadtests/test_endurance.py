@@ -52,29 +52,29 @@ def dialogue_reply(**first):
     return {"turns": turns, "dialogue": means}
 
 
-@pytest.mark.parametrize(
-    ("ask", "reply", "outcome"),
-    [
-        (TURN, scores_of(PLACES[0]), "answered"),
-        (TURN, scores_of(PLACES[0], "engagement:2"), "answered"),
-        (TURN, scores_of(PLACES[0], moved=2e-6), "wrong"),
-        (TURN, scores_of(PLACES[1]), "wrong"),
-        (TURN, {"scores": {"engagement": scores_of(PLACES[0])["scores"]["engagement"]}, "errors": {}}, "lost"),
-        (TURN, {"scores": {}, "errors": {"engagement": {"code": "overloaded"}}}, "lost"),
-        (TURN, partly_refused(PLACES[0]), "refused"),
-        (TURN, partly_refused(PLACES[0], moved=0.1), "wrong"),
-        (TURN, {"error": {"code": "not_ready"}}, "refused"),
-        (TURN, {"score": 1}, "unclear"),
-        (TURN, PERCENTILE_MOVED, "wrong"),
-        (BATCH, {"results": [scores_of(each) for each in PLACES]}, "answered"),
-        (BATCH, {"results": [scores_of(PLACES[0])]}, "lost"),
-        (BATCH, {"results": [{"error": {"code": "overloaded"}}, scores_of(PLACES[0])]}, "wrong"),
-        (DIALOGUE, dialogue_reply(), "answered"),
-        (DIALOGUE, {**dialogue_reply(), "turns": dialogue_reply()["turns"][:1]}, "lost"),
-        (DIALOGUE, {**dialogue_reply(), "turns": 2 * dialogue_reply()["turns"]}, "wrong"),
-        (DIALOGUE, {**dialogue_reply(), "dialogue": {each: {"mean": float("nan")} for each in SCORERS}}, "wrong"),
-    ],
-)
+JUDGED_REPLIES = [
+    (TURN, scores_of(PLACES[0]), "answered"),
+    (TURN, scores_of(PLACES[0], "engagement:2"), "answered"),
+    (TURN, scores_of(PLACES[0], moved=2e-6), "wrong"),
+    (TURN, scores_of(PLACES[1]), "wrong"),
+    (TURN, {"scores": {"engagement": scores_of(PLACES[0])["scores"]["engagement"]}, "errors": {}}, "lost"),
+    (TURN, {"scores": {}, "errors": {"engagement": {"code": "overloaded"}}}, "lost"),
+    (TURN, partly_refused(PLACES[0]), "refused"),
+    (TURN, partly_refused(PLACES[0], moved=0.1), "wrong"),
+    (TURN, {"error": {"code": "not_ready"}}, "refused"),
+    (TURN, {"score": 1}, "unclear"),
+    (TURN, PERCENTILE_MOVED, "wrong"),
+    (BATCH, {"results": [scores_of(each) for each in PLACES]}, "answered"),
+    (BATCH, {"results": [scores_of(PLACES[0])]}, "lost"),
+    (BATCH, {"results": [{"error": {"code": "overloaded"}}, scores_of(PLACES[0])]}, "wrong"),
+    (DIALOGUE, dialogue_reply(), "answered"),
+    (DIALOGUE, {**dialogue_reply(), "turns": dialogue_reply()["turns"][:1]}, "lost"),
+    (DIALOGUE, {**dialogue_reply(), "turns": 2 * dialogue_reply()["turns"]}, "wrong"),
+    (DIALOGUE, {**dialogue_reply(), "dialogue": {each: {"mean": float("nan")} for each in SCORERS}}, "wrong"),
+]
+
+
+@pytest.mark.parametrize(("ask", "reply", "outcome"), JUDGED_REPLIES)
 def test_a_wrong_value_and_an_answer_with_less_than_was_asked_are_found(ask, reply, outcome):
     assert ORACLE.judge(ask, reply).outcome == outcome
 
@@ -129,20 +129,20 @@ def fail(ledger, caller, times=1, refused=""):
         ledger.settle(caller, Verdict("refused", refused) if refused else Verdict("failed", "connection_failed"))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "claim"),
-    [
-        (lambda _: None, ""),
-        (lambda each: each.ask("JavaScript"), "no acknowledged answer is lost"),
-        (lambda each: each.count(CORPUS, "rows lost"), "no acknowledged answer is lost"),
-        (lambda each: each.count(FILE, "missing", 3), "no row is missing or double"),
-        (lambda each: (each.ask(RAW), each.settle(RAW, Verdict("wrong", "0.1 for 0.2"))), "no value is wrong"),
-        (lambda each: (each.ask(RAW), each.settle(RAW, Verdict("unclear", "{}"))), "every error is a clear one"),
-        (lambda each: fail(each, "JavaScript"), "every fault is survived as promised"),
-        (lambda each: fail(each, RAW, 100), "every fault is survived as promised"),
-        (lambda each: each.breaks("a switch was not made"), "every fault is survived as promised"),
-    ],
-)
+BROKEN_CLAIMS = [
+    (lambda _: None, ""),
+    (lambda each: each.ask("JavaScript"), "no acknowledged answer is lost"),
+    (lambda each: each.count(CORPUS, "rows lost"), "no acknowledged answer is lost"),
+    (lambda each: each.count(FILE, "missing", 3), "no row is missing or double"),
+    (lambda each: (each.ask(RAW), each.settle(RAW, Verdict("wrong", "0.1 for 0.2"))), "no value is wrong"),
+    (lambda each: (each.ask(RAW), each.settle(RAW, Verdict("unclear", "{}"))), "every error is a clear one"),
+    (lambda each: fail(each, "JavaScript"), "every fault is survived as promised"),
+    (lambda each: fail(each, RAW, 100), "every fault is survived as promised"),
+    (lambda each: each.breaks("a switch was not made"), "every fault is survived as promised"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "claim"), BROKEN_CLAIMS)
 def test_each_claim_can_break_and_names_the_fault(spoil, claim):
     lines = [line_of(lambda _: None), line_of(spoil)]
     broken = {each.claim: each.found for each in check_lines(lines) if each.holds is False}

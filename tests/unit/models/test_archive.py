@@ -43,16 +43,16 @@ def test_an_archive_is_unpacked_and_the_command_names_the_bundles(tmp_path):
     assert (tmp_path / "engagement" / "manifest.json").read_text() == "{}"
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "sentence"),
-    [
-        ("/b/leading-out.tar.gz", LEADING_OUT, "cannot be unpacked"),
-        ("/b/none.tar.gz", NONE, "cannot be unpacked"),
-        ("/b/good.tar.gz", NONE, "SHA-256"),
-        ("/b/other.tar.gz", GOOD, "403"),
-        ("/b/moved.tar.gz", GOOD, "302"),
-    ],
-)
+WRONG_ARCHIVES = [
+    ("/b/leading-out.tar.gz", LEADING_OUT, "cannot be unpacked"),
+    ("/b/none.tar.gz", NONE, "cannot be unpacked"),
+    ("/b/good.tar.gz", NONE, "SHA-256"),
+    ("/b/other.tar.gz", GOOD, "403"),
+    ("/b/moved.tar.gz", GOOD, "302"),
+]
+
+
+@pytest.mark.parametrize(("path", "content", "sentence"), WRONG_ARCHIVES)
 def test_what_cannot_be_had_or_is_another_leaves_the_folder_empty(tmp_path, path, content, sentence):
     with plain_server_in_a_thread(answer) as port, pytest.raises(FetchError, match=sentence):
         fetch_archive(f"http://127.0.0.1:{port}{path}", hashlib.sha256(content).hexdigest(), tmp_path, {})

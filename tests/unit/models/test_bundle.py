@@ -44,22 +44,22 @@ def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path):
         make_bundle(tmp_path / "bundle", kind="mood")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"format_version": 2}, "format_version"),
-        ({"version": "one"}, "version"),
-        ({"name": "../x"}, "name"),
-        ({"files": {"../../etc/passwd": "0" * 64}}, "inside the bundle"),
-        ({"files": {}}, "no SHA-256 for calibration.json"),
-        ({"graphs": {}}, "graphs"),
-        ({"unheard": 1}, "unheard"),
-        ({"version": "01.0.0"}, "version"),
-        ({"version": "1.0.1234567890"}, "version"),
-        ({"options": {"weights": [1.0, float("nan")]}}, r"options.*not JSON"),
-        ({"training": {"loss": float("inf")}}, r"training.*not JSON"),
-    ],
-)
+BROKEN_MANIFESTS = [
+    ({"format_version": 2}, "format_version"),
+    ({"version": "one"}, "version"),
+    ({"name": "../x"}, "name"),
+    ({"files": {"../../etc/passwd": "0" * 64}}, "inside the bundle"),
+    ({"files": {}}, "no SHA-256 for calibration.json"),
+    ({"graphs": {}}, "graphs"),
+    ({"unheard": 1}, "unheard"),
+    ({"version": "01.0.0"}, "version"),
+    ({"version": "1.0.1234567890"}, "version"),
+    ({"options": {"weights": [1.0, float("nan")]}}, r"options.*not JSON"),
+    ({"training": {"loss": float("inf")}}, r"training.*not JSON"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), BROKEN_MANIFESTS)
 def test_a_broken_manifest_is_refused_by_the_field(folder, changes, said):
     change_manifest(folder, **changes)
     with pytest.raises(manifest.InvalidManifestError, match=said):

@@ -22,15 +22,15 @@ def test_the_page_of_settings_is_what_the_fields_say():
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("TURNSCORE_AUTH_KEYS_FILE", "TURNSCORE_AUTH__KEYS_FILE"),
-        ("TURNSCORE_WORKER", "TURNSCORE_WORKERS"),
-        ("TURNSCORE_CACHE__URI", "TURNSCORE_CACHE__URL"),
-        ("turnscore_api_keys", "TURNSCORE_API_KEY"),
-    ],
-)
+MISTYPED = [
+    ("TURNSCORE_AUTH_KEYS_FILE", "TURNSCORE_AUTH__KEYS_FILE"),
+    ("TURNSCORE_WORKER", "TURNSCORE_WORKERS"),
+    ("TURNSCORE_CACHE__URI", "TURNSCORE_CACHE__URL"),
+    ("turnscore_api_keys", "TURNSCORE_API_KEY"),
+]
+
+
+@pytest.mark.parametrize(("name", "near"), MISTYPED)
 def test_a_mistyped_variable_stops_the_start_with_the_nearest_name(monkeypatch, name, near):
     monkeypatch.setenv(name, "secret")
     with pytest.raises(SystemExit) as ended:
@@ -46,17 +46,17 @@ def test_one_that_resembles_nothing_is_refused_too_and_each_has_its_line():
     ]
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"TURNSCORE_WORKERS": "2", "turnscore_log_level": "INFO", "TURNSCORE_GRPC__PORT": "1", "TURNSCORE_GRPC": "{}"},
-        {"TURNSCORE_OPTIONS__FED__LOSS": "x", "TURNSCORE_CACHE__SCORER_TTL_SECONDS__FED": "1"},
-        dict.fromkeys(CLIENT_VARIABLES, "x"),
-        {"TURNSCORE_SERVICE_HOST": "10.0.0.1", "TURNSCORE_SERVICE_PORT": "3000", "TURNSCORE_SERVICE_PORT_HTTP": "3000"},
-        {"TURNSCORE_PORT": "tcp://10.0.0.1:3000", "TURNSCORE_PORT_3000_TCP": "tcp://10.0.0.1:3000"},
-        {"TURNSCORE_PORT_3000_TCP_ADDR": "10.0.0.1", "TURNSCORE_REDIS_PORT": "tcp://10.0.0.2:6379"},
-    ],
-)
+KNOWN_VARIABLES = [
+    {"TURNSCORE_WORKERS": "2", "turnscore_log_level": "INFO", "TURNSCORE_GRPC__PORT": "1", "TURNSCORE_GRPC": "{}"},
+    {"TURNSCORE_OPTIONS__FED__LOSS": "x", "TURNSCORE_CACHE__SCORER_TTL_SECONDS__FED": "1"},
+    dict.fromkeys(CLIENT_VARIABLES, "x"),
+    {"TURNSCORE_SERVICE_HOST": "10.0.0.1", "TURNSCORE_SERVICE_PORT": "3000", "TURNSCORE_SERVICE_PORT_HTTP": "3000"},
+    {"TURNSCORE_PORT": "tcp://10.0.0.1:3000", "TURNSCORE_PORT_3000_TCP": "tcp://10.0.0.1:3000"},
+    {"TURNSCORE_PORT_3000_TCP_ADDR": "10.0.0.1", "TURNSCORE_REDIS_PORT": "tcp://10.0.0.2:6379"},
+]
+
+
+@pytest.mark.parametrize("environment", KNOWN_VARIABLES)
 def test_settings_the_clients_and_a_clusters_variables_are_known(environment):
     assert refusal_of_unknown(Settings, environment) == ""
 
@@ -115,17 +115,17 @@ def test_bundles_and_their_shares(monkeypatch):
     assert split == [("engagement:1.1.0", 0.001), ("fed:1.1.0", 0.0)]
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "sentence"),
-    [
-        ("SPLIT", "engagement:1.1.0", "engagement:1.1.0 needs a share, such as engagement:1.1.0=0.1"),
-        ("SHADOW", "fed=1.01", "fed=1.01 must have a share above 0 and at most 1"),
-        ("SHADOW", "fed=0", "fed=0 must have a share above 0 and at most 1"),
-        ("SPLIT", "fed=nan", "fed=nan must have a share from 0 to 1"),
-        ("SHADOW", "fed={share}", "fed={share} must end with a share, such as 0.1"),
-        ("SHADOW", ",".join(f"bundle{number}" for number in range(9)), "at most 8 items"),
-    ],
-)
+WRONG_SHARES = [
+    ("SPLIT", "engagement:1.1.0", "engagement:1.1.0 needs a share, such as engagement:1.1.0=0.1"),
+    ("SHADOW", "fed=1.01", "fed=1.01 must have a share above 0 and at most 1"),
+    ("SHADOW", "fed=0", "fed=0 must have a share above 0 and at most 1"),
+    ("SPLIT", "fed=nan", "fed=nan must have a share from 0 to 1"),
+    ("SHADOW", "fed={share}", "fed={share} must end with a share, such as 0.1"),
+    ("SHADOW", ",".join(f"bundle{number}" for number in range(9)), "at most 8 items"),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "sentence"), WRONG_SHARES)
 def test_what_is_no_share_stops_the_start_and_names_the_variable(variable, value, sentence, monkeypatch):
     monkeypatch.setenv(f"TURNSCORE_{variable}", value)
     with pytest.raises(SystemExit) as ended:
@@ -153,19 +153,19 @@ def test_an_address_is_read(url, expected):
     assert read_address(url) == RedisAddress(**{"kind": "single", **expected})
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("http://secret-host", "must begin with one of redis://"),
-        ("redis://[secret", "is not an address"),
-        ("redis://secret-host:99999", "each host"),
-        ("redis+cluster://secret-host,,b", "each host"),
-        ("redis://secret-host/one", "the database must be a number"),
-        ("redis+cluster://secret-host/1", "a Cluster has one database"),
-        ("redis+sentinel://secret-host", "the name of the service"),
-        ("redis://secret-host?socket_timeout=100", "unknown option 'socket_timeout'"),
-    ],
-)
+WRONG_ADDRESSES = [
+    ("http://secret-host", "must begin with one of redis://"),
+    ("redis://[secret", "is not an address"),
+    ("redis://secret-host:99999", "each host"),
+    ("redis+cluster://secret-host,,b", "each host"),
+    ("redis://secret-host/one", "the database must be a number"),
+    ("redis+cluster://secret-host/1", "a Cluster has one database"),
+    ("redis+sentinel://secret-host", "the name of the service"),
+    ("redis://secret-host?socket_timeout=100", "unknown option 'socket_timeout'"),
+]
+
+
+@pytest.mark.parametrize(("url", "said"), WRONG_ADDRESSES)
 def test_a_wrong_address_is_told_without_being_repeated(url, said):
     with pytest.raises(ValidationError) as refused:
         CacheSettings.model_validate({"url": url})

@@ -36,19 +36,19 @@ class Collected:
         self.is_closed = True
 
 
-@pytest.mark.parametrize(
-    ("share", "events", "flag", "is_begun"),
-    [
-        (0.0, "off", None, False),
-        (0.0, "sampled", None, False),
-        (0.0, "all", None, True),
-        (1.0, "off", None, True),
-        (0.0, "off", "01", True),  # the caller's span decides
-        (1.0, "off", "00", False),
-        (1.0, "all", "00", True),
-        (0.0, "sampled", "01-" + "x" * 100_000, False),  # which names no span
-    ],
-)
+SAMPLING = [
+    (0.0, "off", None, False),
+    (0.0, "sampled", None, False),
+    (0.0, "all", None, True),
+    (1.0, "off", None, True),
+    (0.0, "off", "01", True),  # the caller's span decides
+    (1.0, "off", "00", False),
+    (1.0, "all", "00", True),
+    (0.0, "sampled", "01-" + "x" * 100_000, False),  # which names no span
+]
+
+
+@pytest.mark.parametrize(("share", "events", "flag", "is_begun"), SAMPLING)
 def test_only_what_is_to_be_recorded_is_begun(share, events, flag, is_begun):
     recorder = TelemetryRecorder(Collected(), sample_share=share, events=events)
     carrier = {} if flag is None else {"traceparent": f"00-{TRACE}-{SPAN}-{flag}"}

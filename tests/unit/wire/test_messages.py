@@ -154,27 +154,27 @@ def test_messages_stand_for_the_turns_of_every_request():
 USER = {"role": "user", "content": "hi"}
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"messages": []}, "messages"),
-        ({"messages": [USER, 3]}, "messages.1"),
-        ({"messages": [USER, {"role": "bot", "content": "a"}]}, "messages.1.role"),
-        ({"messages": [USER, {"role": "assistant", "text": "a"}]}, "messages.1.content"),
-        ({"messages": [USER, {"role": "assistant", "content": "a\0"}]}, "messages.1.content"),
-        ({"messages": [{"role": "user", "content": ["a"]}]}, "messages.0.content.0"),
-        ({"messages": [{"role": "user", "content": [IMAGE, {"type": "txt"}]}]}, "messages.0.content.1.type"),
-        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
-        ({"messages": [{"role": "user", "parts": [{"type": "text", "content": 7}]}]}, "messages.0.parts.0.content"),
-        ({"messages": [{"role": "user", "content": "a", "parts": [IMAGE]}]}, "messages.0.parts"),
-        ({"messages": [USER, {"role": "assistant", "content": "a", "calls_tools": 1}]}, "messages.1.calls_tools"),
-        ({"messages": [USER]}, "messages"),
-        ({"messages": [USER, CALLS, RESULT]}, "messages"),
-        ({"messages": [{"role": "assistant", "content": "hi"}, {"role": "assistant", "content": ""}]}, "messages"),
-        ({"messages": [{"role": "system", "content": "hi"}]}, "messages"),
-        ({"messages": [USER], "context": [{"speaker": "user", "text": "a"}], "response": "a"}, "context"),
-    ],
-)
+WRONG_REQUESTS = [
+    ({"messages": []}, "messages"),
+    ({"messages": [USER, 3]}, "messages.1"),
+    ({"messages": [USER, {"role": "bot", "content": "a"}]}, "messages.1.role"),
+    ({"messages": [USER, {"role": "assistant", "text": "a"}]}, "messages.1.content"),
+    ({"messages": [USER, {"role": "assistant", "content": "a\0"}]}, "messages.1.content"),
+    ({"messages": [{"role": "user", "content": ["a"]}]}, "messages.0.content.0"),
+    ({"messages": [{"role": "user", "content": [IMAGE, {"type": "txt"}]}]}, "messages.0.content.1.type"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
+    ({"messages": [{"role": "user", "parts": [{"type": "text", "content": 7}]}]}, "messages.0.parts.0.content"),
+    ({"messages": [{"role": "user", "content": "a", "parts": [IMAGE]}]}, "messages.0.parts"),
+    ({"messages": [USER, {"role": "assistant", "content": "a", "calls_tools": 1}]}, "messages.1.calls_tools"),
+    ({"messages": [USER]}, "messages"),
+    ({"messages": [USER, CALLS, RESULT]}, "messages"),
+    ({"messages": [{"role": "assistant", "content": "hi"}, {"role": "assistant", "content": ""}]}, "messages"),
+    ({"messages": [{"role": "system", "content": "hi"}]}, "messages"),
+    ({"messages": [USER], "context": [{"speaker": "user", "text": "a"}], "response": "a"}, "context"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field"), WRONG_REQUESTS)
 def test_a_wrong_message_is_refused_by_the_name_of_its_field(fields, field):
     for refuse in (
         wire.ScoreRequest.model_validate,
@@ -191,18 +191,18 @@ def test_turns_together_with_messages_are_refused():
     assert wire.describe_refusal(refused.value)[0] == "turns"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        wire.ScoreRequest(context=[wire.Turn(speaker="user", text="hi")], response="hello"),
-        wire.ScoreRequest.model_validate({"messages": CHAT}),
-        wire.ScoreRequest.model_validate({"messages": CHAT, "response": "and then?"}),
-        wire.DialogueRequest.model_validate({"messages": CHAT}),
-        wire.RankRequest.model_validate({"messages": CHAT, "candidates": ["a", "b"]}),
-        wire.ConversationOpening.model_validate({"messages": CHAT}),
-        wire.ConversationOpening(),
-    ],
-)
+DUMPED = [
+    wire.ScoreRequest(context=[wire.Turn(speaker="user", text="hi")], response="hello"),
+    wire.ScoreRequest.model_validate({"messages": CHAT}),
+    wire.ScoreRequest.model_validate({"messages": CHAT, "response": "and then?"}),
+    wire.DialogueRequest.model_validate({"messages": CHAT}),
+    wire.RankRequest.model_validate({"messages": CHAT, "candidates": ["a", "b"]}),
+    wire.ConversationOpening.model_validate({"messages": CHAT}),
+    wire.ConversationOpening(),
+]
+
+
+@pytest.mark.parametrize("given", DUMPED)
 def test_a_dumped_request_is_the_request(given):
     for dumped in (given.model_dump_json(), given.model_dump_json(exclude_unset=True)):
         assert type(given).model_validate_json(dumped) == given
@@ -212,19 +212,19 @@ def test_a_dumped_request_is_the_request(given):
 TURN = {"speaker": "system", "text": "hello"}
 
 
-@pytest.mark.parametrize(
-    ("message", "field"),
-    [
-        ({}, "body"),
-        ({"open": {}, "turn": TURN}, "body"),
-        ({"turn": {"speaker": "bot", "text": "hi"}}, "turn.speaker"),
-        ({"turn": {**TURN, "deadline_ms": 0}}, "turn.deadline_ms"),
-        ({"open": {"context": [{"speaker": "user"}]}}, "open.context.0.text"),
-        ({"open": {}, "close": {}}, "close"),
-        ({"messages": {"messages": [{"role": "user", "content": [{}]}]}}, "messages.messages.0.content.0.type"),
-        ({"messages": {"messages": [{"role": "tool"}]}, "turn": TURN}, "body"),
-    ],
-)
+WRONG_CHAT_MESSAGES = [
+    ({}, "body"),
+    ({"open": {}, "turn": TURN}, "body"),
+    ({"turn": {"speaker": "bot", "text": "hi"}}, "turn.speaker"),
+    ({"turn": {**TURN, "deadline_ms": 0}}, "turn.deadline_ms"),
+    ({"open": {"context": [{"speaker": "user"}]}}, "open.context.0.text"),
+    ({"open": {}, "close": {}}, "close"),
+    ({"messages": {"messages": [{"role": "user", "content": [{}]}]}}, "messages.messages.0.content.0.type"),
+    ({"messages": {"messages": [{"role": "tool"}]}, "turn": TURN}, "body"),
+]
+
+
+@pytest.mark.parametrize(("message", "field"), WRONG_CHAT_MESSAGES)
 def test_a_message_that_is_wrong_names_its_field(message, field):
     with pytest.raises(ValidationError) as refused:
         wire.ConversationMessage.model_validate(message)

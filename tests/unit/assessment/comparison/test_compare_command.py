@@ -119,34 +119,34 @@ def test_a_service_that_fails_is_named_with_the_line(tmp_path, monkeypatch):
     assert "a.jsonl, line 1: " in run(file, file, "--url", "http://127.0.0.1:9", code=1).stderr
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("[1]", "line 2: is not a JSON object"),
-        ({"id": "x"}, "line 2: has neither `scores` nor `turns`"),
-        ({"scores": {"q": {"value": 1e200}}}, "line 2: scores.q.value: "),
-        ('{"scores": {"q": {"value": NaN}}}', "line 2: scores.q.value: "),
-        ({"turns": [{"scores": {"q": {"value": 1, "tokens": {"used": -1}}}}]}, "turns.0.scores.q.tokens.used: "),
-        ({"id": "d0", "turns": [{"scores": {}}]}, "line 2: id: 'd0' was already used"),
-        ({"turns": [{"speaker": "user", "text": "hi"}]}, "line 2: turns: there is no system turn to score"),
-    ],
-)
+WRONG_LINES = [
+    ("[1]", "line 2: is not a JSON object"),
+    ({"id": "x"}, "line 2: has neither `scores` nor `turns`"),
+    ({"scores": {"q": {"value": 1e200}}}, "line 2: scores.q.value: "),
+    ('{"scores": {"q": {"value": NaN}}}', "line 2: scores.q.value: "),
+    ({"turns": [{"scores": {"q": {"value": 1, "tokens": {"used": -1}}}}]}, "turns.0.scores.q.tokens.used: "),
+    ({"id": "d0", "turns": [{"scores": {}}]}, "line 2: id: 'd0' was already used"),
+    ({"turns": [{"speaker": "user", "text": "hi"}]}, "line 2: turns: there is no system turn to score"),
+]
+
+
+@pytest.mark.parametrize(("line", "reason"), WRONG_LINES)
 def test_a_wrong_line_is_named_with_its_field(tmp_path, line, reason):
     file = str(write_lines(tmp_path / "a.jsonl", dialogue_line(0, [{"q": score(1)}]), line))
     assert reason in run(file, file, code=1).stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "reason"),
-    [
-        (["--scorers", "fed"], 1, "'fed' is not scored in all files; choose from quality, engagement"),
-        (["--sequential", "--bounds", "1,0"], 2, "the first the smaller one"),
-        (["--sequential", "--bounds", "0,0.1"], 1, "bounds: quality has "),
-        (["--systems", "A,B"], 2, "goes with --sequential"),
-        (["--sequential", "--margin", "0"], 2, "must be above 0"),
-        (["--details", "--sequential"], 2, "does not go with --sequential"),
-    ],
-)
+MISFITTING_OPTIONS = [
+    (["--scorers", "fed"], 1, "'fed' is not scored in all files; choose from quality, engagement"),
+    (["--sequential", "--bounds", "1,0"], 2, "the first the smaller one"),
+    (["--sequential", "--bounds", "0,0.1"], 1, "bounds: quality has "),
+    (["--systems", "A,B"], 2, "goes with --sequential"),
+    (["--sequential", "--margin", "0"], 2, "must be above 0"),
+    (["--details", "--sequential"], 2, "does not go with --sequential"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "reason"), MISFITTING_OPTIONS)
 def test_options_that_do_not_fit_are_refused(files, options, code, reason):
     done = run(*files, *options, code=code)
     assert reason in " ".join(done.stderr.replace("│", " ").split())

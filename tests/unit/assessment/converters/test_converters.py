@@ -106,18 +106,18 @@ def test_ids_of_people_are_hashed(tmp_path):
     assert "SECRET" not in (tmp_path / "rows.jsonl").read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "content", "said"),
-    [
-        ("convai2017", "a.json", [{"users": 1}], "line 1: `users` is int, expected list"),
-        ("dstc9", "bot.json", [{"context": "User: hi"}], "is not named after its system"),
-        ("grade", "human_judgement.json", '{"Context": "a"}\n\n{"Context"\n', "line 3: is not JSON"),
-        ("zhao", "persona-zhao.csv", "spanish_ctx,spanish_res,ratings\na,b,1\n", "line 2: `english_ctx` is NoneType"),
-        ("zhao", "persona-zhao.csv", "english_ctx,english_res,ratings\na,b,nan\n", "`ratings` is nan, expected 1 to 5"),
-        ("synthetic-persona-chat", "valid.csv", "a,b\n1,2\n", "line 2: `Best Generated Conversation`"),
-        ("multiref-ratings", "r.csv", "human_average_rating,context\nx,y\n", "expected a number"),
-    ],
-)
+OTHER_FORMS = [
+    ("convai2017", "a.json", [{"users": 1}], "line 1: `users` is int, expected list"),
+    ("dstc9", "bot.json", [{"context": "User: hi"}], "is not named after its system"),
+    ("grade", "human_judgement.json", '{"Context": "a"}\n\n{"Context"\n', "line 3: is not JSON"),
+    ("zhao", "persona-zhao.csv", "spanish_ctx,spanish_res,ratings\na,b,1\n", "line 2: `english_ctx` is NoneType"),
+    ("zhao", "persona-zhao.csv", "english_ctx,english_res,ratings\na,b,nan\n", "`ratings` is nan, expected 1 to 5"),
+    ("synthetic-persona-chat", "valid.csv", "a,b\n1,2\n", "line 2: `Best Generated Conversation`"),
+    ("multiref-ratings", "r.csv", "human_average_rating,context\nx,y\n", "expected a number"),
+]
+
+
+@pytest.mark.parametrize(("name", "file", "content", "said"), OTHER_FORMS)
 def test_what_is_not_in_the_published_form_is_refused_by_its_place(name, file, content, said, tmp_path):
     code, output = run(name, write(tmp_path / file, content), tmp_path / "rows.jsonl")
     assert (code, said in output) == (1, True), output

@@ -104,20 +104,20 @@ def refuse(study, *sheets):
     return done.stderr
 
 
-@pytest.mark.parametrize(
-    ("kind", "column", "value", "reason"),
-    [
-        ("likert", "answer", "7", "r1's question 1, fun.ITEM: 7 is not within 1 and 6"),
-        ("likert", "answer", "good", "ITEM: must be a number, not 'good'"),
-        ("likert", "answer", "2.5", "ITEM: must be a whole number, not 2.5"),
-        ("likert", "item", "i000000", "fun.i000000: is not an option of this question"),
-        ("ranking", "answer", "9", "9 is not within 1 and 3"),
-        ("pairwise", "answer", "both", "ITEM: must be `better` or `tie`, not 'both'"),
-        ("likert", "rater", "r9", "question: 'r9' was not asked a number"),
-        ("likert", "criterion", "wit", "criterion: 'wit' is not one of fun"),
-        ("continuous", "answer", "nan", "nan is not within 0 and 100"),
-    ],
-)
+MISFITS = [
+    ("likert", "answer", "7", "r1's question 1, fun.ITEM: 7 is not within 1 and 6"),
+    ("likert", "answer", "good", "ITEM: must be a number, not 'good'"),
+    ("likert", "answer", "2.5", "ITEM: must be a whole number, not 2.5"),
+    ("likert", "item", "i000000", "fun.i000000: is not an option of this question"),
+    ("ranking", "answer", "9", "9 is not within 1 and 3"),
+    ("pairwise", "answer", "both", "ITEM: must be `better` or `tie`, not 'both'"),
+    ("likert", "rater", "r9", "question: 'r9' was not asked a number"),
+    ("likert", "criterion", "wit", "criterion: 'wit' is not one of fun"),
+    ("continuous", "answer", "nan", "nan is not within 0 and 100"),
+]
+
+
+@pytest.mark.parametrize(("kind", "column", "value", "reason"), MISFITS)
 def test_what_does_not_fit_the_key_is_named(kind, column, value, reason, tmp_path):
     study = make(tmp_path, kind)
     path = Path(fill(study, kind)[0])

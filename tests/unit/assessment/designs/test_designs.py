@@ -169,15 +169,15 @@ BY_RANKINGS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("rows", "penalty", "expected"),
-    [
-        (BY_PAIRS, 1e-9, [0.85753, -0.04731, -0.32436, -0.48586]),
-        (BY_PAIRS, 0.01, [0.85431, -0.04816, -0.32345, -0.4827]),
-        (BY_RANKINGS, 1e-9, [1.26974, 0.59248, -0.5191, -1.34312]),
-        (BY_RANKINGS, 0.01, [1.26317, 0.58886, -0.51648, -1.33555]),
-    ],
-)
+CHOIXS = [
+    (BY_PAIRS, 1e-9, [0.85753, -0.04731, -0.32436, -0.48586]),
+    (BY_PAIRS, 0.01, [0.85431, -0.04816, -0.32345, -0.4827]),
+    (BY_RANKINGS, 1e-9, [1.26974, 0.59248, -0.5191, -1.34312]),
+    (BY_RANKINGS, 0.01, [1.26317, 0.58886, -0.51648, -1.33555]),
+]
+
+
+@pytest.mark.parametrize(("rows", "penalty", "expected"), CHOIXS)
 def test_bradley_terry_and_plackett_luce_are_choixs(rows, penalty, expected):
     """Constants from choix 0.4.1: opt_pairwise and opt_rankings with alpha 0 and 0.01."""
     assert analysis.fit_choices(analysis.build_choices(rows, 4), penalty)[0] == pytest.approx(expected, abs=2e-5)

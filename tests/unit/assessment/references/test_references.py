@@ -45,17 +45,17 @@ def test_contexts_are_told_apart_by_their_texts(tmp_path):
     assert names[0] == names[2] != names[1]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"hypotheses": []}, "hypotheses"),
-        ({"hypotheses": ["x"] * 1001}, "hypotheses: tuple should have at most 1000"),
-        ({"response": "a"}, "either hypotheses or response"),
-        ({"references": ["x" * 100_001]}, "references.0: string should have at most 100000 characters"),
-        ({"rating": float("nan")}, "rating"),
-        ({"context_id": "", "context": []}, "context_id"),
-    ],
-)
+WRONG_ROWS = [
+    ({"hypotheses": []}, "hypotheses"),
+    ({"hypotheses": ["x"] * 1001}, "hypotheses: tuple should have at most 1000"),
+    ({"response": "a"}, "either hypotheses or response"),
+    ({"references": ["x" * 100_001]}, "references.0: string should have at most 100000 characters"),
+    ({"rating": float("nan")}, "rating"),
+    ({"context_id": "", "context": []}, "context_id"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG_ROWS)
 def test_what_is_wrong_is_named_with_its_line(tmp_path, change, said):
     path = write_lines(tmp_path / "f.jsonl", ROW, {**ROW, **change})
     with pytest.raises(BadFileError) as refused:
@@ -328,16 +328,16 @@ def test_a_file_without_ratings_has_no_correlations_and_no_plot(file, tmp_path):
     assert "no row has a rating" in run(file, "--metric", "bleu-1", "--plot", tmp_path / "plot.svg", code=1).output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--metric", "encoder"], "--encoder"),
-        (["--metric", "bleu-9"], "no metric is called bleu-9"),
-        (["--metric", "bleu-1", "--reducer", "best"], "no reducer is called best"),
-        (["--metric", "bleu-1", "--tokenisation", "letters"], "no tokenisation is called letters"),
-        (["--encoder", "./no-such-bundle/"], "no-such-bundle"),
-    ],
-)
+IMPOSSIBLE = [
+    (["--metric", "encoder"], "--encoder"),
+    (["--metric", "bleu-9"], "no metric is called bleu-9"),
+    (["--metric", "bleu-1", "--reducer", "best"], "no reducer is called best"),
+    (["--metric", "bleu-1", "--tokenisation", "letters"], "no tokenisation is called letters"),
+    (["--encoder", "./no-such-bundle/"], "no-such-bundle"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), IMPOSSIBLE)
 def test_what_cannot_be_done_is_said(file, arguments, said):
     done = run(file, *arguments, code=1)
     assert said in done.output

@@ -147,16 +147,16 @@ def test_a_sqlite_file_is_its_owner_s_alone_and_overwrites_what_is_deleted(tmp_p
     opened.close()
 
 
-@pytest.mark.parametrize(
-    ("database", "reason"),
-    [
-        ("mysql://root@host/x", "mysql is not supported"),
-        ("postgresql://me:hush@127.0.0.1:1/x", "cannot be used"),
-        ("://", "must be a file or postgresql"),
-        ("/dev/null/study.sqlite3", "cannot be opened"),
-        (__file__, "cannot be used: DatabaseError: file is not a database"),
-    ],
-)
+WRONG_DATABASES = [
+    ("mysql://root@host/x", "mysql is not supported"),
+    ("postgresql://me:hush@127.0.0.1:1/x", "cannot be used"),
+    ("://", "must be a file or postgresql"),
+    ("/dev/null/study.sqlite3", "cannot be opened"),
+    (__file__, "cannot be used: DatabaseError: file is not a database"),
+]
+
+
+@pytest.mark.parametrize(("database", "reason"), WRONG_DATABASES)
 def test_a_database_that_cannot_be_used_is_named_without_its_password(database, reason):
     if database.startswith("postgresql"):
         pytest.importorskip("pg8000")

@@ -22,37 +22,37 @@ ENDPOINT = {"name": "A", "url": "http://bots.test/v1"}
 CRITERION = {"name": "fun", "statement": "Fun.", "low_end": "no", "high_end": "yes"}
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"systems": [{**ENDPOINT, "corpus": "c.jsonl"}]}, "systems.0: must have one of url, dialogues and corpus"),
-        ({"systems": [ENDPOINT, ENDPOINT]}, "two systems are called 'A'"),
-        ({"systems": [{**ENDPOINT, "degraded": True}]}, "every system is degraded"),
-        ({"systems": [ENDPOINT, {"name": "B", "dialogues": "d.jsonl"}]}, "all systems must talk, or all be recorded"),
-        ({"systems": [{"name": "A", "url": "http://me:secret@bots.test/"}]}, "systems.0.url: must be an http"),
-        ({"systems": [{**ENDPOINT, "parameters": {"stream": True}}]}, "systems.0.parameters: may not set 'stream'"),
-        ({"systems": [{**ENDPOINT, "parameters": {"top_p": float("nan")}}]}, "systems.0.parameters: must be what JSON"),
-        ({"criteria": [{**CRITERION, "high_end": ""}]}, "criterion 'fun' must name both ends"),
-        ({"chat": {"inputs_at_least": 10, "inputs_at_most": 9}}, "chat: inputs_at_most must not be below"),
-        ({"turnscore": {"url": "localhost:3000"}}, "turnscore.url: must be an http"),
-        ({"colour": "blue"}, "colour: extra inputs are not permitted"),
-    ],
-)
+WRONG_FIELDS = [
+    ({"systems": [{**ENDPOINT, "corpus": "c.jsonl"}]}, "systems.0: must have one of url, dialogues and corpus"),
+    ({"systems": [ENDPOINT, ENDPOINT]}, "two systems are called 'A'"),
+    ({"systems": [{**ENDPOINT, "degraded": True}]}, "every system is degraded"),
+    ({"systems": [ENDPOINT, {"name": "B", "dialogues": "d.jsonl"}]}, "all systems must talk, or all be recorded"),
+    ({"systems": [{"name": "A", "url": "http://me:secret@bots.test/"}]}, "systems.0.url: must be an http"),
+    ({"systems": [{**ENDPOINT, "parameters": {"stream": True}}]}, "systems.0.parameters: may not set 'stream'"),
+    ({"systems": [{**ENDPOINT, "parameters": {"top_p": float("nan")}}]}, "systems.0.parameters: must be what JSON"),
+    ({"criteria": [{**CRITERION, "high_end": ""}]}, "criterion 'fun' must name both ends"),
+    ({"chat": {"inputs_at_least": 10, "inputs_at_most": 9}}, "chat: inputs_at_most must not be below"),
+    ({"turnscore": {"url": "localhost:3000"}}, "turnscore.url: must be an http"),
+    ({"colour": "blue"}, "colour: extra inputs are not permitted"),
+]
+
+
+@pytest.mark.parametrize(("changed", "reason"), WRONG_FIELDS)
 def test_a_wrong_field_is_named(changed, reason):
     with pytest.raises(ValidationError) as caught:
         StudyPlan.model_validate(plan_fields(**changed))
     assert describe_problem(caught.value).startswith(reason)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"name = ", "cannot be read"),
-        (b"#" * (PLAN_BYTES + 1), "is larger than"),
-        (b'name = "x"', "title: field required$"),
-        (b'name = "x"\ntitel = "y"', "title: field required; there is no 'titel', did you mean 'title'?"),
-    ],
-)
+NO_PLANS = [
+    (b"name = ", "cannot be read"),
+    (b"#" * (PLAN_BYTES + 1), "is larger than"),
+    (b'name = "x"', "title: field required$"),
+    (b'name = "x"\ntitel = "y"', "title: field required; there is no 'titel', did you mean 'title'?"),
+]
+
+
+@pytest.mark.parametrize(("content", "reason"), NO_PLANS)
 def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path, content, reason):
     path = tmp_path / "STUDY.toml"
     path.write_bytes(content)
@@ -176,18 +176,18 @@ async def test_a_system_is_asked_in_openai_s_form(monkeypatch):
     assert seen[0].headers["accept-encoding"] == "identity"
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (respond(500, saying("x")), "status 500"),
-        (respond(302, b"", location="http://elsewhere.test"), "status 302"),
-        (respond(200, b"<html>"), "not JSON"),
-        (respond(200, b'{"choices": []}'), "has no choices"),
-        (respond(200, saying(" \n")), "empty"),
-        (respond(200, saying("x" * 101)), "longer than 100 characters"),
-        (respond(200, gzip.compress(saying("x" * 50)), **{"content-encoding": "gzip"}), "compressed"),
-    ],
-)
+WRONG_ANSWERS = [
+    (respond(500, saying("x")), "status 500"),
+    (respond(302, b"", location="http://elsewhere.test"), "status 302"),
+    (respond(200, b"<html>"), "not JSON"),
+    (respond(200, b'{"choices": []}'), "has no choices"),
+    (respond(200, saying(" \n")), "empty"),
+    (respond(200, saying("x" * 101)), "longer than 100 characters"),
+    (respond(200, gzip.compress(saying("x" * 50)), **{"content-encoding": "gzip"}), "compressed"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG_ANSWERS)
 async def test_an_answer_that_cannot_be_shown_is_no_reply(answer, reason):
     with pytest.raises(ChatbotError, match=reason):
         await ask(lambda _: answer)

@@ -106,17 +106,17 @@ async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(served
     assert link.secret.encode() not in stored
 
 
-@pytest.mark.parametrize(
-    ("headers", "status", "code"),
-    [
-        ({"Origin": "http://evil.test"}, 403, "foreign_origin"),
-        ({"Origin": "null"}, 403, "foreign_origin"),
-        ({"Origin": ""}, 403, "foreign_origin"),
-        ({"Origin": ORIGIN, "Sec-Fetch-Site": "cross-site"}, 403, "foreign_origin"),
-        ({"Origin": ORIGIN, "Content-Type": "text/plain"}, 415, "not_json"),
-        ({"Origin": ORIGIN, "Authorization": "Basic abc"}, 401, "unknown_link"),
-    ],
-)
+FOREIGN_REQUESTS = [
+    ({"Origin": "http://evil.test"}, 403, "foreign_origin"),
+    ({"Origin": "null"}, 403, "foreign_origin"),
+    ({"Origin": ""}, 403, "foreign_origin"),
+    ({"Origin": ORIGIN, "Sec-Fetch-Site": "cross-site"}, 403, "foreign_origin"),
+    ({"Origin": ORIGIN, "Content-Type": "text/plain"}, 415, "not_json"),
+    ({"Origin": ORIGIN, "Authorization": "Basic abc"}, 401, "unknown_link"),
+]
+
+
+@pytest.mark.parametrize(("headers", "status", "code"), FOREIGN_REQUESTS)
 async def test_only_the_study_s_own_page_may_do_anything(served, headers, status, code):
     [link] = served.invite()
     sent = {"Authorization": f"Bearer {link}", "Content-Type": "application/json", **headers}
@@ -259,16 +259,16 @@ async def test_a_rating_needs_all_inputs_and_is_taken_once(served):
     assert code_of(late) == (409, "not_open")
 
 
-@pytest.mark.parametrize(
-    ("ratings", "reason"),
-    [
-        ({"fun": 70}, "ratings.repetitive: is missing"),
-        ({**RATINGS, "kind": 3}, "ratings.kind: is no criterion of this study"),
-        ({**RATINGS, "fun": float("nan")}, "ratings.fun: must be from 0 to 100"),
-        ({**RATINGS, "fun": 10**400}, "ratings.fun: must be from 0 to 100"),
-        ({**RATINGS, "\ud800": 3}, "ratings."),  # a name that no answer can hold
-    ],
-)
+WRONG_RATINGS = [
+    ({"fun": 70}, "ratings.repetitive: is missing"),
+    ({**RATINGS, "kind": 3}, "ratings.kind: is no criterion of this study"),
+    ({**RATINGS, "fun": float("nan")}, "ratings.fun: must be from 0 to 100"),
+    ({**RATINGS, "fun": 10**400}, "ratings.fun: must be from 0 to 100"),
+    ({**RATINGS, "\ud800": 3}, "ratings."),  # a name that no answer can hold
+]
+
+
+@pytest.mark.parametrize(("ratings", "reason"), WRONG_RATINGS)
 async def test_a_wrong_rating_is_named(served, ratings, reason):
     link, dialogue = await begin(served)
     await served.talk(link, dialogue)

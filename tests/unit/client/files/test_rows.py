@@ -132,19 +132,19 @@ async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "message", "field"),
-    [
-        (b"", "not JSON", None),
-        (b'{"response": NaN}', "not JSON", None),
-        (b'{"response": "a", "id": 1e999}', "not JSON: a number is larger", None),
-        (b"[" * 100_000, "not JSON", None),
-        (b"7", "not a JSON object", None),
-        ({**DIALOGUE, "response": "a"}, "either", None),
-        ({"response": ""}, "", "response"),
-        ({"turns": [{"speaker": "bot", "text": "hi"}]}, "", "turns.0.speaker"),
-    ],
-)
+BAD_LINES = [
+    (b"", "not JSON", None),
+    (b'{"response": NaN}', "not JSON", None),
+    (b'{"response": "a", "id": 1e999}', "not JSON: a number is larger", None),
+    (b"[" * 100_000, "not JSON", None),
+    (b"7", "not a JSON object", None),
+    ({**DIALOGUE, "response": "a"}, "either", None),
+    ({"response": ""}, "", "response"),
+    ({"turns": [{"speaker": "bot", "text": "hi"}]}, "", "turns.0.speaker"),
+]
+
+
+@pytest.mark.parametrize(("content", "message", "field"), BAD_LINES)
 async def test_a_bad_line_becomes_an_error_and_asks_nothing(mock, content, message, field):
     row = await scored_row(mock, content)
     error = row["error"]

@@ -116,19 +116,19 @@ def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, name):
     assert [request.path for request in mock.requests[asked:]] == ["/v1/models"]
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("of yesterday", "is no row of this command"),
-        ('{"line": 2}\n{"line": 2}\n', "is no row of this command"),
-        ('{"line": "1"}\n', "is no row of this command"),
-        ("[]\n", "is no row of this command"),
-        ('{"line": 3, "id": "d-3", "response": "another text"}\n', "holds the scores of another file"),
-        ('{"line": 1, "id": "d-1", "response": "another text"}\n', "holds the scores of another file"),
-        ('{"line": 9, "error": {}}\n', "holds the scores of another file"),
-        ('{"line": 1, "scores": {"fed": 3}}\n', "is no output of this command"),
-    ],
-)
+FOREIGN_OUTPUTS = [
+    ("of yesterday", "is no row of this command"),
+    ('{"line": 2}\n{"line": 2}\n', "is no row of this command"),
+    ('{"line": "1"}\n', "is no row of this command"),
+    ("[]\n", "is no row of this command"),
+    ('{"line": 3, "id": "d-3", "response": "another text"}\n', "holds the scores of another file"),
+    ('{"line": 1, "id": "d-1", "response": "another text"}\n', "holds the scores of another file"),
+    ('{"line": 9, "error": {}}\n', "holds the scores of another file"),
+    ('{"line": 1, "scores": {"fed": 3}}\n', "is no output of this command"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), FOREIGN_OUTPUTS)
 def test_a_file_that_is_not_this_inputs_output_is_never_overwritten(tmp_path, text, reason):
     file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
     output.write_text(text + ("" if text.endswith("\n") else "\n"))
@@ -338,17 +338,17 @@ def test_transcripts_and_tables_are_scored(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("User:\nhi\nBot:\nhello!\nwell?", ["hi", "hello!\nwell?"]),
-        ("**User:**\nhi\n**Bot:**\nhello!", ["hi", "hello!"]),
-        ("- **User**:\nhi\n> Bot: \nhello!", ["hi", "hello!"]),
-        ("User: hi\nBot:\nUser: so?\nBot: ok", ["hi", "", "so?", "ok"]),
-        ("User: hi\nAI :)\nyou:???\nBot: ok", ["hi\nAI :)\nyou:???", "ok"]),
-        ("User: hi\nyou" + ":" * 300_000 + "x\nBot: ok", ["hi\nyou" + ":" * 300_000 + "x", "ok"]),  # in no time
-    ],
-)
+TRANSCRIPTS = [
+    ("User:\nhi\nBot:\nhello!\nwell?", ["hi", "hello!\nwell?"]),
+    ("**User:**\nhi\n**Bot:**\nhello!", ["hi", "hello!"]),
+    ("- **User**:\nhi\n> Bot: \nhello!", ["hi", "hello!"]),
+    ("User: hi\nBot:\nUser: so?\nBot: ok", ["hi", "", "so?", "ok"]),
+    ("User: hi\nAI :)\nyou:???\nBot: ok", ["hi\nAI :)\nyou:???", "ok"]),
+    ("User: hi\nyou" + ":" * 300_000 + "x\nBot: ok", ["hi\nyou" + ":" * 300_000 + "x", "ok"]),  # in no time
+]
+
+
+@pytest.mark.parametrize(("text", "said"), TRANSCRIPTS)
 def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
     file, output = tmp_path / "a.txt", tmp_path / "b.jsonl"
     file.write_text(text + "\n\nUser: ho\nBot: ho\n")
@@ -361,21 +361,21 @@ def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
         assert "scores" not in rows_of(output)[0]["turns"][1]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("a.txt", b"hello\n", "a.txt, line 1: a dialogue begins with its speaker"),
-        ("a.txt", b"User: hi\nBot: \xff\n", "a.txt, line 2: is not UTF-8"),
-        (
-            "a.csv",
-            b"context,reply\nhi,ho\n",
-            "a.csv, line 1: the header names no column `response`; it names context, reply",
-        ),
-        ("a.csv", b"", "a.csv, line 1: the header names no column `response`"),
-        ("a.csv", b"response\n\xff\n", "is no CSV in UTF-8"),
-        ("a.csv", b'response\n"' + b"x" * 65_536_001 + b'"\n', "is no CSV in UTF-8: field larger than field limit"),
-    ],
-)
+OTHER_LAYOUTS = [
+    ("a.txt", b"hello\n", "a.txt, line 1: a dialogue begins with its speaker"),
+    ("a.txt", b"User: hi\nBot: \xff\n", "a.txt, line 2: is not UTF-8"),
+    (
+        "a.csv",
+        b"context,reply\nhi,ho\n",
+        "a.csv, line 1: the header names no column `response`; it names context, reply",
+    ),
+    ("a.csv", b"", "a.csv, line 1: the header names no column `response`"),
+    ("a.csv", b"response\n\xff\n", "is no CSV in UTF-8"),
+    ("a.csv", b'response\n"' + b"x" * 65_536_001 + b'"\n', "is no CSV in UTF-8: field larger than field limit"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "told"), OTHER_LAYOUTS)
 def test_a_file_of_another_layout_is_refused_with_its_line(tmp_path, name, content, told):
     (tmp_path / name).write_bytes(content)
     assert told in run(

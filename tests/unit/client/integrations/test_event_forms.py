@@ -99,15 +99,15 @@ def models(monkeypatch):
     return asked
 
 
-@pytest.mark.parametrize(
-    ("valves", "answer", "model"),
-    [
-        ({"on_low": "ask_again"}, "a better answer", "llama"),
-        ({"on_low": "fallback_model", "fallback_model": "strong"}, "a better answer", "strong"),
-        ({"on_low": "hand_over", "hand_over": "one moment"}, "one moment", None),
-        ({"on_low": "ask_again", "min_quality": 0.1}, "hello", None),
-    ],
-)
+ANSWERS = [
+    ({"on_low": "ask_again"}, "a better answer", "llama"),
+    ({"on_low": "fallback_model", "fallback_model": "strong"}, "a better answer", "strong"),
+    ({"on_low": "hand_over", "hand_over": "one moment"}, "one moment", None),
+    ({"on_low": "ask_again", "min_quality": 0.1}, "hello", None),
+]
+
+
+@pytest.mark.parametrize(("valves", "answer", "model"), ANSWERS)
 async def test_a_low_answer_of_open_webui_is_replaced(webui, mock, told, models, valves, answer, model):
     mock.scores, mock.thresholds = {"quality": 0.2}, {"quality": 0.5}
     webui.valves = webui.Valves(**valves)

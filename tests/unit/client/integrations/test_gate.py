@@ -51,17 +51,17 @@ def choose(request):
     return request.param
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "chosen", "asked"),
-    [
-        ("good", "bad", "good", 0),
-        ("bad", "good", "good", 1),
-        ("bad", "worse", "bad", 1),  # the second is lower still
-        ("bad", "bad", "bad", 1),
-        ("bad", None, "bad", 1),
-        ("bad", " ", "bad", 1),
-    ],
-)
+ASKED_AGAIN = [
+    ("good", "bad", "good", 0),
+    ("bad", "good", "good", 1),
+    ("bad", "worse", "bad", 1),  # the second is lower still
+    ("bad", "bad", "bad", 1),
+    ("bad", None, "bad", 1),
+    ("bad", " ", "bad", 1),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "chosen", "asked"), ASKED_AGAIN)
 @pytest.mark.parametrize("min_quality", [None, 0.3])
 def test_a_low_reply_is_asked_for_again(choose, make, first, second, chosen, asked, min_quality):
     gate, models = make("ask_again", min_quality=min_quality), []
@@ -139,18 +139,18 @@ def react(mock, *signals):
 REACTION, FIRST = ("reaction", "user", "a secret question", 0), ("quality", "system", "bad", 1)
 
 
-@pytest.mark.parametrize(
-    ("on_user", "signals", "chosen", "asked"),
-    [
-        ("frustrated", [], "bad", [REACTION]),
-        ("frustrated", ["pleased"], "bad", [REACTION]),
-        ("frustrated", ["frustrated"], "a person", [REACTION]),  # hand_over is given: it goes first
-        (("abuse", "frustrated"), ["wants_out", "frustrated"], "a person", [REACTION]),
-        ({"corrects": "fallback_model"}, ["corrects"], "good", [REACTION, FIRST, ("quality", "system", "good", 1)]),
-        ({"corrects": "ask_again"}, ["corrects"], "bad", [REACTION, FIRST, ("quality", "system", "worse", 1)]),
-        ({"corrects": "ask_again", "abuse": "hand_over"}, ["abuse", "corrects"], "a person", [REACTION]),
-    ],
-)
+SIGNALS = [
+    ("frustrated", [], "bad", [REACTION]),
+    ("frustrated", ["pleased"], "bad", [REACTION]),
+    ("frustrated", ["frustrated"], "a person", [REACTION]),  # hand_over is given: it goes first
+    (("abuse", "frustrated"), ["wants_out", "frustrated"], "a person", [REACTION]),
+    ({"corrects": "fallback_model"}, ["corrects"], "good", [REACTION, FIRST, ("quality", "system", "good", 1)]),
+    ({"corrects": "ask_again"}, ["corrects"], "bad", [REACTION, FIRST, ("quality", "system", "worse", 1)]),
+    ({"corrects": "ask_again", "abuse": "hand_over"}, ["abuse", "corrects"], "a person", [REACTION]),
+]
+
+
+@pytest.mark.parametrize(("on_user", "signals", "chosen", "asked"), SIGNALS)
 def test_a_user_s_signal_has_the_reply_replaced(choose, make, mock, on_user, signals, chosen, asked):
     react(mock, *signals)
     gate = make(on_user=on_user, hand_over="a person", fallback_model="strong")
@@ -327,23 +327,23 @@ def test_a_service_that_hangs_costs_the_deadline_and_after_some_times_nothing(ch
     hung.gate.set()
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"deadline_seconds": 0}, "deadline_seconds"),
-        ({"deadline_seconds": float("inf")}, "deadline_seconds"),
-        ({"max_calls_per_hour": 0}, "max_calls_per_hour"),
-        ({"max_calls_per_conversation": -1}, "max_calls_per_conversation"),
-        ({"url": "nowhere"}, "url"),
-        ({"on_low": None}, "on_low or on_user"),
-        ({"on_low": None, "on_user": "abuse", "min_quality": 0.5}, "needs on_low"),
-        ({"on_low": "shrug"}, "must be one of"),
-        ({"on_user": {"abuse": "shrug"}}, "must be one of"),
-        ({"on_low": "hand_over"}, "hand_over is to be done"),
-        ({"on_user": {"abuse": "fallback_model"}}, "fallback_model is to be done"),
-        ({"min_quality": "0.5"}, "min_quality must be a number"),
-    ],
-)
+SENSELESS_OPTIONS = [
+    ({"deadline_seconds": 0}, "deadline_seconds"),
+    ({"deadline_seconds": float("inf")}, "deadline_seconds"),
+    ({"max_calls_per_hour": 0}, "max_calls_per_hour"),
+    ({"max_calls_per_conversation": -1}, "max_calls_per_conversation"),
+    ({"url": "nowhere"}, "url"),
+    ({"on_low": None}, "on_low or on_user"),
+    ({"on_low": None, "on_user": "abuse", "min_quality": 0.5}, "needs on_low"),
+    ({"on_low": "shrug"}, "must be one of"),
+    ({"on_user": {"abuse": "shrug"}}, "must be one of"),
+    ({"on_low": "hand_over"}, "hand_over is to be done"),
+    ({"on_user": {"abuse": "fallback_model"}}, "fallback_model is to be done"),
+    ({"min_quality": "0.5"}, "min_quality must be a number"),
+]
+
+
+@pytest.mark.parametrize(("given", "named"), SENSELESS_OPTIONS)
 def test_options_without_sense_are_refused_at_the_start(given, named):
     with pytest.raises(ValueError, match=named):
         QualityGate(**{"on_low": "ask_again", **given})

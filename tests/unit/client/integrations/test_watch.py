@@ -55,15 +55,15 @@ def test_a_turn_is_scored_in_its_context_and_told_with_its_ids(watch, mock, told
     assert (watch.scored, watch.failed, watch.dropped) == (1, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [],
-        [{"role": "user", "content": "hi"}],
-        [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}],
-        [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}],
-    ],
-)
+UNSCORED = [
+    [],
+    [{"role": "user", "content": "hi"}],
+    [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}],
+    [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}],
+]
+
+
+@pytest.mark.parametrize("messages", UNSCORED)
 def test_what_is_no_turn_of_the_chatbot_is_not_scored(watch, mock, told, messages):
     assert watch.submit(messages)
     assert watch.wait_until_idle(30)

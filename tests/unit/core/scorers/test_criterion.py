@@ -80,15 +80,15 @@ def test_a_criterion_cannot_take_the_name_of_another_scorer(bundles, tmp_path):
         make_criterion_bundle(tmp_path / "fed", bundles[0], "fed")
 
 
-@pytest.mark.parametrize(
-    ("stored", "reason"),
-    [
-        ({"weights": np.ones(6, np.float32)}, "cannot be read"),
-        ({"weights": np.full(6, np.nan, np.float32), "bias": np.float32(0)}, "one finite weight"),
-        ({"weights": np.ones((6, 2), np.float32), "bias": np.float32(0)}, "one finite weight"),
-        ({"weights": np.ones(5, np.float32), "bias": np.float32(0)}, "does not run"),
-    ],
-)
+WRONG_WEIGHTS = [
+    ({"weights": np.ones(6, np.float32)}, "cannot be read"),
+    ({"weights": np.full(6, np.nan, np.float32), "bias": np.float32(0)}, "one finite weight"),
+    ({"weights": np.ones((6, 2), np.float32), "bias": np.float32(0)}, "one finite weight"),
+    ({"weights": np.ones(5, np.float32), "bias": np.float32(0)}, "does not run"),
+]
+
+
+@pytest.mark.parametrize(("stored", "reason"), WRONG_WEIGHTS)
 def test_wrong_weights_are_refused(bundles, tmp_path, stored, reason):
     copied = copy_bundle(bundles[1], tmp_path / "on_topic")
     np.savez(copied.folder / "criterion.npz", **stored)

@@ -37,15 +37,15 @@ def test_text_that_looks_like_the_separator_is_text(tmp_path):
     assert pack.rows[0].count(EOS) == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"qualities": ["kind", "tasty"]}, "qualities.1"),
-        ({"mood": 1}, "mood"),
-        ({"own_qualities": {"funny": {}}}, "own_qualities.funny"),
-        ({"own_qualities": {f"q{each}": {"positive": ["x"]} for each in range(17)}}, "own_qualities"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"qualities": ["kind", "tasty"]}, "qualities.1"),
+    ({"mood": 1}, "mood"),
+    ({"own_qualities": {"funny": {}}}, "own_qualities.funny"),
+    ({"own_qualities": {f"q{each}": {"positive": ["x"]} for each in range(17)}}, "own_qualities"),
+]
+
+
+@pytest.mark.parametrize(("options", "field"), WRONG_OPTIONS)
 def test_wrong_options_are_refused_by_name(tmp_path, options, field):
     scorer, _ = make_fed_scorer(tmp_path / "b")
     with pytest.raises(InvalidRequestError) as caught:
@@ -107,15 +107,15 @@ def test_a_deployments_follow_up_that_leaves_no_room_is_refused_at_the_start(tmp
         make_fed_scorer(tmp_path / "b", window=96, own_qualities={"long": {"positive": ["x" * 25]}})
 
 
-@pytest.mark.parametrize(
-    ("qualities", "sides", "chars", "message"),
-    [
-        (8, 16, 16, None),  # 256 follow-ups, 4,096 characters: the most of both
-        (16, 9, 3, "288 follow-ups together; at most 256"),
-        (8, 16, 17, "4352 characters together; at most 4096"),
-        (17, 1, 3, "17 qualities; at most 16"),
-    ],
-)
+TOO_MANY_FOLLOW_UPS = [
+    (8, 16, 16, None),  # 256 follow-ups, 4,096 characters: the most of both
+    (16, 9, 3, "288 follow-ups together; at most 256"),
+    (8, 16, 17, "4352 characters together; at most 4096"),
+    (17, 1, 3, "17 qualities; at most 16"),
+]
+
+
+@pytest.mark.parametrize(("qualities", "sides", "chars", "message"), TOO_MANY_FOLLOW_UPS)
 def test_own_follow_ups_are_bounded_together_before_any_is_tokenized(
     tmp_path, monkeypatch, qualities, sides, chars, message
 ):

@@ -182,17 +182,17 @@ def test_a_curve_that_does_not_rise_is_refused(tmp_path, points):
         make_quality_bundle(tmp_path / "b", value=value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"value": {"weights": {"humour": 1.0}, "bias": 0.0}}, "humour"),
-        ({"value": {"weights": {}, "bias": 0.0, "repeats": {"repeats_user": -1.0}}}, "repeats.repeats_user"),
-        ({"value": {"weights": {}, "bias": 0.0, "repeats": {"context_not_read": 1.0}}}, "context_not_read"),
-        ({"layout": {**LAYOUT, "window_tokens": 9}}, "window_tokens"),
-        ({"layout": {**LAYOUT, "context_turns": 5}}, "context_turns"),
-        ({"heads": "nowhere.json"}, "nowhere.json, for which its manifest gives no SHA-256"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"value": {"weights": {"humour": 1.0}, "bias": 0.0}}, "humour"),
+    ({"value": {"weights": {}, "bias": 0.0, "repeats": {"repeats_user": -1.0}}}, "repeats.repeats_user"),
+    ({"value": {"weights": {}, "bias": 0.0, "repeats": {"context_not_read": 1.0}}}, "context_not_read"),
+    ({"layout": {**LAYOUT, "window_tokens": 9}}, "window_tokens"),
+    ({"layout": {**LAYOUT, "context_turns": 5}}, "context_turns"),
+    ({"heads": "nowhere.json"}, "nowhere.json, for which its manifest gives no SHA-256"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
 def test_wrong_options_are_refused_with_their_name(tmp_path, options, message):
     with pytest.raises((RuntimeError, InvalidManifestError), match=message):
         make_quality_bundle(tmp_path / "b", **options)

@@ -94,27 +94,27 @@ def test_a_few_words_of_another_script_are_enough():
     assert not is_foreign("\u306f", 1)
 
 
-@pytest.mark.parametrize(
-    ("context", "response", "expected"),
-    [
-        (("i baked bread this morning",), "I baked bread this morning!", ["repeats_user"]),
-        (("i baked bread this morning with rye",), "well, i baked bread this morning with rye", ["repeats_user"]),
-        (("i baked bread",), "i baked bread too, but mine had olives in it and it took all day", []),
-        (("hi",), "hi", []),
-        (("good morning",), "good morning!", []),
-        (("a", "what is your name?", "ann"), "What is your name", ["repeats_itself"]),
-        (("a", "yes, please", "so?"), "yes, please", []),
-        (("a", "there is a bus at 8:30 for 23 dollars", "later?"), "There is a bus at 9:30 for 25 dollars", []),
-        (("hi",), "no no no no no no no", ["repeats_itself"]),
-        (("hi",), "no, no, no!", []),
-        (("hi",), "ha ha ha ha ha", []),
-        (("hi",), "i like to run i like to run i like to run", ["repeats_itself"]),
-        (("hi",), "i do not know what you mean. i do not know what you mean.", ["repeats_itself"]),
-        (("hi",), "knock knock. who is there? knock knock. who is it?", []),
-        ((), "hello there, how are you?", []),
-        (("a good " * 99 + "end",), "so that is the end", []),
-    ],
-)
+REPEATS = [
+    (("i baked bread this morning",), "I baked bread this morning!", ["repeats_user"]),
+    (("i baked bread this morning with rye",), "well, i baked bread this morning with rye", ["repeats_user"]),
+    (("i baked bread",), "i baked bread too, but mine had olives in it and it took all day", []),
+    (("hi",), "hi", []),
+    (("good morning",), "good morning!", []),
+    (("a", "what is your name?", "ann"), "What is your name", ["repeats_itself"]),
+    (("a", "yes, please", "so?"), "yes, please", []),
+    (("a", "there is a bus at 8:30 for 23 dollars", "later?"), "There is a bus at 9:30 for 25 dollars", []),
+    (("hi",), "no no no no no no no", ["repeats_itself"]),
+    (("hi",), "no, no, no!", []),
+    (("hi",), "ha ha ha ha ha", []),
+    (("hi",), "i like to run i like to run i like to run", ["repeats_itself"]),
+    (("hi",), "i do not know what you mean. i do not know what you mean.", ["repeats_itself"]),
+    (("hi",), "knock knock. who is there? knock knock. who is it?", []),
+    ((), "hello there, how are you?", []),
+    (("a good " * 99 + "end",), "so that is the end", []),
+]
+
+
+@pytest.mark.parametrize(("context", "response", "expected"), REPEATS)
 def test_repeats_are_told_from_politeness(context, response, expected):
     assert list(find_repeats(spoken(*context), response)) == expected
 
@@ -214,19 +214,19 @@ def test_loops_written_by_hand_are_found_by_kind(shipped):
 FIRST = ("where is my parcel?", "It is on its way.", "but where?")
 
 
-@pytest.mark.parametrize(
-    ("context", "response", "is_suspect"),
-    [
-        (spoken(*FIRST, "On the way, it is.", "where??"), "Your parcel is on its way.", True),
-        (spoken(*FIRST, "On the way, it is.", "where??"), "It is 3 km away.", False),
-        (spoken(*FIRST, "On the way, it is.", "where??"), "It is in Hull.", False),
-        (spoken(*FIRST, "It's in Hull.", "where??"), "Your parcel is on its way.", False),
-        (spoken(*FIRST), "Your parcel is on its way.", False),
-        (spoken(*FIRST, "On the way, it is.", " "), "Your parcel is on its way.", False),
-        (spoken(*FIRST, "On the way, it is.", "where??"), "...", False),
-        (spoken("a 1", *FIRST, "On the way, it is.", "where??")[1:-1], "Your parcel is on its way.", False),
-    ],
-)
+SUSPECTS = [
+    (spoken(*FIRST, "On the way, it is.", "where??"), "Your parcel is on its way.", True),
+    (spoken(*FIRST, "On the way, it is.", "where??"), "It is 3 km away.", False),
+    (spoken(*FIRST, "On the way, it is.", "where??"), "It is in Hull.", False),
+    (spoken(*FIRST, "It's in Hull.", "where??"), "Your parcel is on its way.", False),
+    (spoken(*FIRST), "Your parcel is on its way.", False),
+    (spoken(*FIRST, "On the way, it is.", " "), "Your parcel is on its way.", False),
+    (spoken(*FIRST, "On the way, it is.", "where??"), "...", False),
+    (spoken("a 1", *FIRST, "On the way, it is.", "where??")[1:-1], "Your parcel is on its way.", False),
+]
+
+
+@pytest.mark.parametrize(("context", "response", "is_suspect"), SUSPECTS)
 def test_a_turn_with_a_new_number_or_name_is_no_suspect(context, response, is_suspect):
     assert (find_suspect(context, response) is not None) == is_suspect
 

@@ -122,18 +122,18 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle, tmp_path):
     assert "warning" not in result.output
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (make_rows(12, 0.3), "too few for any promise. Good rated turns that a share of false alarms needs"),
-        ([{"response": "a", "rating": 4}] * 80, "give --good-from"),
-        ([{"response": "a", "label": "fair"}] * 80, "must be good or bad"),
-        ([{"response": "a"}] * 80, "must have a `label`, or a number"),
-        ([{"response": "a", "label": ["good"]}] * 80, "must be good or bad"),
-        ([{"response": " ", "label": "good"}] * 80, "response: must not be empty"),
-        ([{"response": "a", "label": "good", "options": {"usr": {"facts": ["b"]}}}] * 80, "has `options`"),
-    ],
-)
+UNSERVABLE = [
+    (make_rows(12, 0.3), "too few for any promise. Good rated turns that a share of false alarms needs"),
+    ([{"response": "a", "rating": 4}] * 80, "give --good-from"),
+    ([{"response": "a", "label": "fair"}] * 80, "must be good or bad"),
+    ([{"response": "a"}] * 80, "must have a `label`, or a number"),
+    ([{"response": "a", "label": ["good"]}] * 80, "must be good or bad"),
+    ([{"response": " ", "label": "good"}] * 80, "response: must not be empty"),
+    ([{"response": "a", "label": "good", "options": {"usr": {"facts": ["b"]}}}] * 80, "has `options`"),
+]
+
+
+@pytest.mark.parametrize(("rows", "message"), UNSERVABLE)
 def test_what_cannot_serve_is_refused_in_a_sentence(bundle, tmp_path, rows, message):
     assert message in run(rows, tmp_path, "--bundle", f"{bundle.folder}/", code=1).output
     assert not (tmp_path / "new").exists()

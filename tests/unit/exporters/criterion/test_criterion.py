@@ -173,18 +173,18 @@ def test_too_few_rows_are_refused_before_any_feature_is_computed(tmp_path):
     assert not (tmp_path / "features").exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"name": "quality"}, "the name of another scorer"),
-        ({"name": "criterion"}, "the name of another scorer"),
-        ({"name": "On brand"}, "is not a name"),
-        ({"version": "1"}, "is not a version"),
-        ({"name": "polite"}, "no response has the mark 'polite'; there are always, chance, kind, long"),
-        ({"scale": "5,1"}, "--scale is '5,1'"),
-        ({"scale": "1,4"}, "kind of a response is 5, and the scale 1 to 4"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"name": "quality"}, "the name of another scorer"),
+    ({"name": "criterion"}, "the name of another scorer"),
+    ({"name": "On brand"}, "is not a name"),
+    ({"version": "1"}, "is not a version"),
+    ({"name": "polite"}, "no response has the mark 'polite'; there are always, chance, kind, long"),
+    ({"scale": "5,1"}, "--scale is '5,1'"),
+    ({"scale": "1,4"}, "kind of a response is 5, and the scale 1 to 4"),
+]
+
+
+@pytest.mark.parametrize(("given", "reason"), WRONG_OPTIONS)
 def test_wrong_options_are_refused(folder, given, reason):
     with pytest.raises((ExporterError, BadFileError), match=reason):
         list(train_criterion(replace(options_of(folder, "kind", output=folder / "new"), **given)))

@@ -91,17 +91,17 @@ def test_pair_counts_of_another_file_are_refused(tmp_path):
         check_published_counts(convai)
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"turns": "hi"}, "turns: input should be a valid tuple"),
-        ({"turns": [{"speaker": "Alice"}]}, "turns.0.text: field required"),
-        ({"turns": [{"speaker": "Alice", "text": "hi", "thumb": 7}]}, "turns.0.thumb: input should be less"),
-        ({"turns": [{"speaker": "Carol", "text": "hi"}]}, "Carol"),
-        ({"ratings": {"Alice": {"engagement": 3}}}, "same two speakers"),
-        ({"ratings": {"Alice": {"engagement": 9}, "Bob": {"engagement": 1}}}, "engagement 9, expected 0 to 5"),
-    ],
-)
+BAD_ROWS = [
+    ({"turns": "hi"}, "turns: input should be a valid tuple"),
+    ({"turns": [{"speaker": "Alice"}]}, "turns.0.text: field required"),
+    ({"turns": [{"speaker": "Alice", "text": "hi", "thumb": 7}]}, "turns.0.thumb: input should be less"),
+    ({"turns": [{"speaker": "Carol", "text": "hi"}]}, "Carol"),
+    ({"ratings": {"Alice": {"engagement": 3}}}, "same two speakers"),
+    ({"ratings": {"Alice": {"engagement": 9}, "Bob": {"engagement": 1}}}, "engagement 9, expected 0 to 5"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), BAD_ROWS)
 def test_bad_row_is_refused_by_file_and_row(tmp_path, change, reason):
     good = build_dialogue(0, has_bot=True, rating=2)
     path = write_rows(tmp_path / "convai.jsonl.gz", [good, {**good, **change}])

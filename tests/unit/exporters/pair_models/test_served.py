@@ -103,18 +103,18 @@ def test_a_turn_scores_the_same_in_a_batch(usr):
         assert together == pytest.approx(alone, abs=1e-4)
 
 
+WRONG_FACTS = [
+    ({"facts": ["x"] * 9}, "facts", "9 facts; at most 8"),
+    ({"facts": ["fine", "x" * 257]}, "facts.1", "257 characters; at most 256"),
+    ({"facts": [" "]}, "facts.0", "not empty"),
+    ({"facts": [3]}, "facts.0", "must be a text"),
+    ({"facts": "one"}, "facts", "must be a list"),
+    ({"fact": ["one"]}, "fact", "no such option"),
+]
+
+
 @of_bert
-@pytest.mark.parametrize(
-    ("options", "field", "said"),
-    [
-        ({"facts": ["x"] * 9}, "facts", "9 facts; at most 8"),
-        ({"facts": ["fine", "x" * 257]}, "facts.1", "257 characters; at most 256"),
-        ({"facts": [" "]}, "facts.0", "not empty"),
-        ({"facts": [3]}, "facts.0", "must be a text"),
-        ({"facts": "one"}, "facts", "must be a list"),
-        ({"fact": ["one"]}, "fact", "no such option"),
-    ],
-)
+@pytest.mark.parametrize(("options", "field", "said"), WRONG_FACTS)
 def test_facts_beyond_their_bounds_are_refused_by_their_place(usr, options, field, said):
     scorer = load_scorer(usr[1], "fp32").scorer
     with pytest.raises(InvalidRequestError, match=said) as refused:

@@ -134,19 +134,19 @@ def test_every_kind_has_a_share_and_labels_and_gives_no_real_response(negatives)
             assert TURNS[index].response not in made(negatives, index, kind), kind
 
 
-@pytest.mark.parametrize(
-    ("index", "kind", "wanted"),
-    [
-        (1, examples.NegativeKind.PARROT, {"what do whales like"}),
-        (1, examples.NegativeKind.REPEAT, {"i saw the whales today"}),
-        (0, examples.NegativeKind.REPEAT, {None}),  # the speaker has said nothing before
-        (0, examples.NegativeKind.SAME_DIALOGUE, {"they like the sea", "no never"}),
-        (3, examples.NegativeKind.SAME_DIALOGUE, {None}),
-        (0, examples.NegativeKind.WRONG_MOOD, {None}),  # neither good nor bad news
-        (2, examples.NegativeKind.CONTRADICTION, {None}),
-        (5, examples.NegativeKind.CONTRADICTION, {"i don't like word0 and whales"}),
-    ],
-)
+KINDS = [
+    (1, examples.NegativeKind.PARROT, {"what do whales like"}),
+    (1, examples.NegativeKind.REPEAT, {"i saw the whales today"}),
+    (0, examples.NegativeKind.REPEAT, {None}),  # the speaker has said nothing before
+    (0, examples.NegativeKind.SAME_DIALOGUE, {"they like the sea", "no never"}),
+    (3, examples.NegativeKind.SAME_DIALOGUE, {None}),
+    (0, examples.NegativeKind.WRONG_MOOD, {None}),  # neither good nor bad news
+    (2, examples.NegativeKind.CONTRADICTION, {None}),
+    (5, examples.NegativeKind.CONTRADICTION, {"i don't like word0 and whales"}),
+]
+
+
+@pytest.mark.parametrize(("index", "kind", "wanted"), KINDS)
 def test_each_kind_is_what_its_name_says(negatives, index, kind, wanted):
     assert made(negatives, index, kind) == wanted
 

@@ -115,19 +115,19 @@ def test_an_object_of_very_many_fields_is_refused_without_noting_each(fields, fi
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields", "where"),
-    [
-        (ScoreRequest, {"messages": [{"role": "user", "content": "a"}] * 1024 + [{"role": "unknown"}]}, "messages"),
-        (DialogueRequest, {"messages": [{"role": "user", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
-        (DialogueRequest, {"messages": [{"role": "tool", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
-        (ConversationMessage, {"open": {"messages": [{"role": "user"}] * 2000}}, "open.messages"),
-        (ConversationMessage, {"messages": {"messages": [{"role": "user"}] * 2000}}, "messages.messages"),
-        (DialogueRequest, {"turns": [USER] * 1024 + [{"speaker": "unknown"}]}, "turns"),
-        (ScoreRequest, {"response": "a", "context": [USER] * 1024 + [{"speaker": "unknown"}]}, "context"),
-        (ConversationMessage, {"open": {"context": [USER] * 1024 + [{"speaker": "unknown"}]}}, "open.context"),
-    ],
-)
+TOO_MANY = [
+    (ScoreRequest, {"messages": [{"role": "user", "content": "a"}] * 1024 + [{"role": "unknown"}]}, "messages"),
+    (DialogueRequest, {"messages": [{"role": "user", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
+    (DialogueRequest, {"messages": [{"role": "tool", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
+    (ConversationMessage, {"open": {"messages": [{"role": "user"}] * 2000}}, "open.messages"),
+    (ConversationMessage, {"messages": {"messages": [{"role": "user"}] * 2000}}, "messages.messages"),
+    (DialogueRequest, {"turns": [USER] * 1024 + [{"speaker": "unknown"}]}, "turns"),
+    (ScoreRequest, {"response": "a", "context": [USER] * 1024 + [{"speaker": "unknown"}]}, "context"),
+    (ConversationMessage, {"open": {"context": [USER] * 1024 + [{"speaker": "unknown"}]}}, "open.context"),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "where"), TOO_MANY)
 def test_too_many_turns_messages_or_parts_are_refused_before_they_are_looked_at(kind, fields, where):
     for read, given in ((decode, json.dumps(fields).encode()), (validate, fields)):
         with pytest.raises(TooLargeError) as refused:
@@ -135,18 +135,18 @@ def test_too_many_turns_messages_or_parts_are_refused_before_they_are_looked_at(
         assert refused.value.field == where
 
 
-@pytest.mark.parametrize(
-    ("kind", "sent", "where"),
-    [
-        (ScoreRequest, {"context": MANY}, "context"),
-        (DialogueRequest, {"turns": MANY}, "turns"),
-        (ScoreRequest, {"messages": MANY}, "messages"),
-        (ScoreRequest, {"messages": [{"parts": MANY}]}, "messages"),
-        (ConversationMessage, {"open": {"context": MANY}}, "open.context"),
-        (ConversationMessage, {"open": {"messages": MANY}}, "open.messages"),
-        (ConversationMessage, {"messages": {"messages": MANY}}, "messages.messages"),
-    ],
-)
+LONG_LISTS = [
+    (ScoreRequest, {"context": MANY}, "context"),
+    (DialogueRequest, {"turns": MANY}, "turns"),
+    (ScoreRequest, {"messages": MANY}, "messages"),
+    (ScoreRequest, {"messages": [{"parts": MANY}]}, "messages"),
+    (ConversationMessage, {"open": {"context": MANY}}, "open.context"),
+    (ConversationMessage, {"open": {"messages": MANY}}, "open.messages"),
+    (ConversationMessage, {"messages": {"messages": MANY}}, "messages.messages"),
+]
+
+
+@pytest.mark.parametrize(("kind", "sent", "where"), LONG_LISTS)
 def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind, sent, where):
     message = getattr(turnscore_pb2, kind.__name__)
     fields = read_message(message, message(**sent).SerializeToString(), Limits())

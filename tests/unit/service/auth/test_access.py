@@ -88,16 +88,16 @@ def test_a_broken_file_changes_nothing_and_is_told_once(file, broken, caplog):
     assert access.admit("secret-5").key_name == "late"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        '{"a": {"sha256": "my-key"}}',
-        '{"my-key"',
-        f'{{"a": {{"sha256": "{"A" * 64}"}}}}',
-        f'{{"a": {{"sha256": "{"0" * 64}", "rate": 1}}}}',
-        f'{{"a": {{"sha256": "{"0" * 64}", "turns_per_second": Infinity}}}}',
-    ],
-)
+WRONG_KEYS = [
+    '{"a": {"sha256": "my-key"}}',
+    '{"my-key"',
+    f'{{"a": {{"sha256": "{"A" * 64}"}}}}',
+    f'{{"a": {{"sha256": "{"0" * 64}", "rate": 1}}}}',
+    f'{{"a": {{"sha256": "{"0" * 64}", "turns_per_second": Infinity}}}}',
+]
+
+
+@pytest.mark.parametrize("value", WRONG_KEYS)
 def test_wrong_keys_in_the_environment_end_the_start_and_are_not_repeated(value, monkeypatch):
     monkeypatch.setenv("TURNSCORE_AUTH__KEYS", value)
     with pytest.raises(SystemExit, match="TURNSCORE_AUTH__KEYS") as ended:
@@ -125,19 +125,19 @@ OFFER = Offer(
 )
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ("thresholds = {qualty = 0.5}", "chatbot.thresholds: qualty is not among fed, quality; did you mean quality?"),
-        ('thresholds = {quality = "high"}', "chatbot.thresholds.quality: input should be a valid number"),
-        ("thresholds = {quality = nan}", "chatbot.thresholds.quality: input should be a finite number"),
-        ('default_scorers = ["fed"]', "chatbot.default_scorers: fed is not among quality"),
-        ('default_scorers = "quality"', "chatbot.default_scorers: input should be a valid tuple"),
-        ('models = ["quality:2.0.0"]', "chatbot.models: quality:2.0.0 is not among quality:1.0.0"),
-        ('models = ["quality:1.0.0", "quality:1.1.0"]', "chatbot.models: name one version of each scorer"),
-        ('previous_sha256 = "short"', "chatbot.previous_sha256: string should match pattern"),
-    ],
-)
+WRONG_ENTRIES = [
+    ("thresholds = {qualty = 0.5}", "chatbot.thresholds: qualty is not among fed, quality; did you mean quality?"),
+    ('thresholds = {quality = "high"}', "chatbot.thresholds.quality: input should be a valid number"),
+    ("thresholds = {quality = nan}", "chatbot.thresholds.quality: input should be a finite number"),
+    ('default_scorers = ["fed"]', "chatbot.default_scorers: fed is not among quality"),
+    ('default_scorers = "quality"', "chatbot.default_scorers: input should be a valid tuple"),
+    ('models = ["quality:2.0.0"]', "chatbot.models: quality:2.0.0 is not among quality:1.0.0"),
+    ('models = ["quality:1.0.0", "quality:1.1.0"]', "chatbot.models: name one version of each scorer"),
+    ('previous_sha256 = "short"', "chatbot.previous_sha256: string should match pattern"),
+]
+
+
+@pytest.mark.parametrize(("fields", "told"), WRONG_ENTRIES)
 def test_a_changed_file_that_names_what_is_not_loaded_changes_nothing(file, fields, told, caplog):
     access = access_to(file)
     access.expect(OFFER)
@@ -174,32 +174,32 @@ def test_nothing_that_access_keeps_holds_a_key(file):
 PROXIES = AuthSettings.model_validate({"trusted_proxies": "10.0.0.0/8, 192.0.2.7, 2001:db8:1::/48"})
 
 
-@pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("203.0.113.9", "203.0.113.9"),
-        ("2001:db8:0:5:a:b:c:d", "2001:db8:0:5::/64"),
-        ("2001:db8:0:6::1", "2001:db8:0:6::/64"),
-        ("::ffff:203.0.113.9", "203.0.113.9"),
-    ],
-)
+NETWORKS = [
+    ("203.0.113.9", "203.0.113.9"),
+    ("2001:db8:0:5:a:b:c:d", "2001:db8:0:5::/64"),
+    ("2001:db8:0:6::1", "2001:db8:0:6::/64"),
+    ("::ffff:203.0.113.9", "203.0.113.9"),
+]
+
+
+@pytest.mark.parametrize(("address", "network"), NETWORKS)
 def test_an_ipv6_caller_shares_with_its_whole_64(address, network):
     assert network_of(address) == network
     assert Access(AuthSettings()).admit(None, address).share == network
 
 
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "caller"),
-    [
-        ("203.0.113.9", None, "203.0.113.9"),
-        ("203.0.113.9", "198.51.100.1", "203.0.113.9"),  # no proxy of ours: it may say what it likes
-        ("10.1.2.3", "198.51.100.1", "198.51.100.1"),
-        ("10.1.2.3", "6.6.6.6, 198.51.100.1", "198.51.100.1"),  # what the caller sent itself stands before it
-        ("10.1.2.3", "6.6.6.6, 198.51.100.1, 192.0.2.7", "198.51.100.1"),
-        ("10.1.2.3", "6.6.6.6,", "10.1.2.3"),
-        ("2001:db8:1::1", "2001:db8:7::1", "2001:db8:7::/64"),
-    ],
-)
+FORWARDED = [
+    ("203.0.113.9", None, "203.0.113.9"),
+    ("203.0.113.9", "198.51.100.1", "203.0.113.9"),  # no proxy of ours: it may say what it likes
+    ("10.1.2.3", "198.51.100.1", "198.51.100.1"),
+    ("10.1.2.3", "6.6.6.6, 198.51.100.1", "198.51.100.1"),  # what the caller sent itself stands before it
+    ("10.1.2.3", "6.6.6.6, 198.51.100.1, 192.0.2.7", "198.51.100.1"),
+    ("10.1.2.3", "6.6.6.6,", "10.1.2.3"),
+    ("2001:db8:1::1", "2001:db8:7::1", "2001:db8:7::/64"),
+]
+
+
+@pytest.mark.parametrize(("peer", "forwarded", "caller"), FORWARDED)
 def test_whom_a_proxy_forwards_is_believed_of_trusted_proxies_alone(peer, forwarded, caller):
     assert Access(PROXIES).admit(None, peer, forwarded).share == caller
 

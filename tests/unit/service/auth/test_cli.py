@@ -133,15 +133,15 @@ def test_the_file_of_the_settings_is_the_one_that_is_edited(tmp_path):
     assert (listed.exit_code, listed.stdout.split()[0]) == (0, "bot")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "before"),
-    [
-        (["two words"], None),
-        (["a", "--turns-per-second", "0"], None),
-        (["other"], WRITTEN),  # the name is taken
-        (["b"], "[a\n"),  # the service could not read it
-    ],
-)
+UNREADABLE = [
+    (["two words"], None),
+    (["a", "--turns-per-second", "0"], None),
+    (["other"], WRITTEN),  # the name is taken
+    (["b"], "[a\n"),  # the service could not read it
+]
+
+
+@pytest.mark.parametrize(("arguments", "before"), UNREADABLE)
 def test_what_the_service_would_not_read_is_not_made(arguments, before, tmp_path):
     file = tmp_path / "keys.toml"
     if before is not None:

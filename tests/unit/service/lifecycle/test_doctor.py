@@ -147,16 +147,16 @@ def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field, given):
     assert find({"models": "./nowhere", "auth": {"keys": keys}}) == []  # said with the bundles
 
 
-@pytest.mark.parametrize(
-    ("setting", "given", "told"),
-    [
-        ("thresholds", {"qualty": 0.9}, r"qualty is not among engagement, fed, .*; did you mean quality\?"),
-        ("default_scorers", ["qualty"], r"qualty is not among .*; did you mean quality\?"),
-        ("options", {"fd": {}}, r"fd is not among .*; did you mean fed\?"),
-        ("combinations", {"sum": {"weights": {"qualty": 1}}}, r"qualty is not among .*; did you mean quality\?"),
-        ("split", f"{BUNDLE}/=0.5", rf"{BUNDLE.name}:\d.* is what is served; name another version, .*"),
-    ],
-)
+UNSERVED = [
+    ("thresholds", {"qualty": 0.9}, r"qualty is not among engagement, fed, .*; did you mean quality\?"),
+    ("default_scorers", ["qualty"], r"qualty is not among .*; did you mean quality\?"),
+    ("options", {"fd": {}}, r"fd is not among .*; did you mean fed\?"),
+    ("combinations", {"sum": {"weights": {"qualty": 1}}}, r"qualty is not among .*; did you mean quality\?"),
+    ("split", f"{BUNDLE}/=0.5", rf"{BUNDLE.name}:\d.* is what is served; name another version, .*"),
+]
+
+
+@pytest.mark.parametrize(("setting", "given", "told"), UNSERVED)
 def test_a_setting_that_names_what_would_not_be_served_is_fatal(setting, given, told):
     [(text, fatal)] = find({setting: given})
     assert re.fullmatch(f"TURNSCORE_{setting.upper()}: {told}", text)

@@ -68,21 +68,20 @@ def test_versions_work_under_names_of_their_own_and_a_shadow_one_batch_at_a_time
     assert loader.loaded == [("fake:1.1.0", one), ("other:2.0.0", one), ("fake:1.2.0", None)]
 
 
+NO_CANDIDATES = [
+    (["fake:9.9.9"], "no bundle fake:9.9.9; known: fake:1.0.0"),
+    (
+        ["fake:1.0.0"],
+        "fake:1.0.0 is what is served; name another version, or pin the one to serve: TURNSCORE_MODELS=fake:VERSION",
+    ),
+    (["mood:1.0.0"], "mood:1.0.0 is the scorer mood, of which no version is served"),
+    (["encoder:2.0.0"], "encoder:2.0.0 is the scorer encoder, which scores no turns of a conversation"),
+    (["fake:1.1.0", "fake:1.2.0"], "fake:1.2.0 is the second version of fake; name one of each scorer"),
+]
+
+
 @pytest.mark.parametrize("setting", ["shadow", "split"])
-@pytest.mark.parametrize(
-    ("named", "sentence"),
-    [
-        (["fake:9.9.9"], "no bundle fake:9.9.9; known: fake:1.0.0"),
-        (
-            ["fake:1.0.0"],
-            "fake:1.0.0 is what is served; name another version, "
-            "or pin the one to serve: TURNSCORE_MODELS=fake:VERSION",
-        ),
-        (["mood:1.0.0"], "mood:1.0.0 is the scorer mood, of which no version is served"),
-        (["encoder:2.0.0"], "encoder:2.0.0 is the scorer encoder, which scores no turns of a conversation"),
-        (["fake:1.1.0", "fake:1.2.0"], "fake:1.2.0 is the second version of fake; name one of each scorer"),
-    ],
-)
+@pytest.mark.parametrize(("named", "sentence"), NO_CANDIDATES)
 def test_what_cannot_be_a_candidate_of_a_served_scorer_is_refused_before_anything_is_loaded(setting, named, sentence):
     loader = Loader()
     with pytest.raises(BundleError) as refused:

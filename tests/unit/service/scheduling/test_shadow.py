@@ -99,19 +99,19 @@ class RunningBatches:
     running: int = 0
 
 
-@pytest.mark.parametrize(
-    ("cpus", "batchers", "idle"),
-    [
-        (1, [RunningBatches()], False),
-        (2, [RunningBatches(running=1)], False),
-        (2, [RunningBatches()], False),  # its tokens are being made
-        (3, [RunningBatches(), RunningBatches()], True),
-        (3, [RunningBatches(running=1), RunningBatches()], False),
-        (16, [RunningBatches(running=10), RunningBatches(running=3)], True),
-        (16, [RunningBatches(running=10), RunningBatches(running=4)], False),
-        (16, [RunningBatches(running=1), RunningBatches(waiting=1)], False),
-    ],
-)
+LOADS = [
+    (1, [RunningBatches()], False),
+    (2, [RunningBatches(running=1)], False),
+    (2, [RunningBatches()], False),  # its tokens are being made
+    (3, [RunningBatches(), RunningBatches()], True),
+    (3, [RunningBatches(running=1), RunningBatches()], False),
+    (16, [RunningBatches(running=10), RunningBatches(running=3)], True),
+    (16, [RunningBatches(running=10), RunningBatches(running=4)], False),
+    (16, [RunningBatches(running=1), RunningBatches(waiting=1)], False),
+]
+
+
+@pytest.mark.parametrize(("cpus", "batchers", "idle"), LOADS)
 def test_shadows_need_cpus_to_spare_and_no_caller_waiting(cpus, batchers, idle):
     assert Idleness(batchers, lambda: True, cpus).is_idle() is idle
 
