@@ -8,7 +8,7 @@ from typing import Any
 import turnscore_wire as wire
 from pydantic import BaseModel
 from turnscore_wire.conversations import Transcript
-from turnscore_wire.messages import count_skipped
+from turnscore_wire.messages import count_skipped, is_blank
 from turnscore_wire.requests import NO_RESPONSE
 
 from turnscore_client._calls import ENDPOINTS
@@ -98,7 +98,7 @@ class MockAnswers:
         """Those of the scorers asked that score the turn; None for the default ones, which score the system's."""
         if scorers is None and turn.speaker == "system":
             return None
-        return [name for name in scorers or () if self.speaker_of(name) == turn.speaker and turn.text.strip()]
+        return [name for name in scorers or () if self.speaker_of(name) == turn.speaker and not is_blank(turn.text)]
 
     def _of_system(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if self.speaker_of(name) == "system"]
@@ -107,7 +107,7 @@ class MockAnswers:
         turns, mapped = [], request.mapped
         for index, turn in enumerate(request.turns):
             asked = self.asked_of(turn, request.scorers)
-            if turn.speaker == "system" and not turn.text.strip():
+            if turn.speaker == "system" and is_blank(turn.text):
                 raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
             if asked is None or asked:
                 context = request.turns[:index]
@@ -286,7 +286,7 @@ class MockConversation:
         return wire.ConversationReply(opened=opened)
 
     def _say(self, turn: wire.ConversationTurn, planned: ServiceError | None) -> wire.ConversationReply:
-        if turn.speaker == "system" and not turn.text.strip():
+        if turn.speaker == "system" and is_blank(turn.text):
             planned = InvalidRequestError("a system turn must not be empty", "turn.text")
         if isinstance(planned, _NOT_TAKEN):
             return wire.ConversationReply(error=planned.detail())

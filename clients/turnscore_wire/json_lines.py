@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from turnscore_wire.errors import ErrorCode, ErrorDetail, describe_refusal
-from turnscore_wire.messages import Limits, Turn
+from turnscore_wire.messages import Limits, Turn, is_blank
 
 # Why a system turn without a text is not scored, which is no failure.
 SILENT = "the system said nothing"
@@ -52,6 +52,6 @@ def read_turn(turn: object, limits: Limits) -> Turn | ErrorDetail:
     if len(read.text) > limits.max_text_chars:
         message = f"{len(read.text)} characters; at most {limits.max_text_chars} are allowed"
         return ErrorDetail(code=ErrorCode.TOO_LARGE, message=message, field="text")
-    if read.speaker == "system" and not read.text.strip():
+    if read.speaker == "system" and is_blank(read.text):
         return ErrorDetail(code=ErrorCode.INVALID_REQUEST, message=SILENT, field="text")
     return read

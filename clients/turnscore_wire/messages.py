@@ -5,6 +5,7 @@ Roles are mapped, never renamed: OpenAI's `system` is a prompt and no speaker. E
 none of it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, Self, get_args
@@ -52,8 +53,17 @@ def refuse_broken(text: str) -> str:
     return text
 
 
+# White space, and what only formats what stands around it, such as a joiner of emoji: by itself it shows nothing.
+_BLANK = re.compile(r"[\s\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*")
+
+
+def is_blank(text: str) -> bool:
+    """Whether the text says nothing: it has no character that is seen."""
+    return _BLANK.fullmatch(text) is not None
+
+
 def _refuse_blank(text: str) -> str:
-    if not text.strip():
+    if is_blank(text):
         raise PydanticCustomError("blank_text", "must not be empty")
     return text
 
@@ -199,7 +209,7 @@ def map_messages(messages: Sequence[ChatMessage]) -> MappedMessages:
             goes_on = ends_silent = False
         elif message.role != "assistant":
             goes_on = goes_on or message.goes_on
-        elif (text := message.text).strip():
+        elif not is_blank(text := message.text):
             if goes_on and said and said[-1].speaker == "system":
                 said[-1].index = index
                 said[-1].texts.append(text)

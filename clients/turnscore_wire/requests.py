@@ -25,6 +25,7 @@ from turnscore_wire.messages import (
     SpokenText,
     Turn,
     WireRequest,
+    is_blank,
     map_messages,
     refuse_field,
     refuse_missing,
@@ -174,7 +175,7 @@ class ScoreRequest(TakesContext):
         if self.response:
             self._settle(context=mapped.turns)
             return self
-        if not mapped.turns or mapped.ends_silent or not mapped.turns[-1].text.strip() or not self._takes(mapped):
+        if not mapped.turns or mapped.ends_silent or is_blank(mapped.turns[-1].text) or not self._takes(mapped):
             refuse_field(("messages",), "no_response", _NO_USER_TURN if self.speaker == "user" else NO_RESPONSE)
         *context, last = mapped.turns
         self._settle(context=context, response=last.text, speaker=last.speaker)

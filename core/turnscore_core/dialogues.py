@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorDetail, Limits, Score, Speaker, Turn
+from turnscore_wire.messages import is_blank
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.errors import InvalidRequestError, TooLargeError
@@ -78,7 +79,7 @@ def choose_turns(
     chosen = [
         (place, own[turn.speaker])
         for place, turn in enumerate(turns)
-        if own[turn.speaker] and (turn.speaker == "system" or turn.text.strip())
+        if own[turn.speaker] and (turn.speaker == "system" or not is_blank(turn.text))
     ]
     for speaker, of_speaker in own.items():
         if of_speaker and all(turns[place].speaker != speaker for place, _ in chosen):
@@ -88,7 +89,7 @@ def choose_turns(
 
 def check_system_text(turn: Turn, field: str) -> None:
     """Raises InvalidRequestError for a system turn without a text."""
-    if turn.speaker == "system" and not turn.text.strip():
+    if turn.speaker == "system" and is_blank(turn.text):
         raise InvalidRequestError("a system turn must not be empty", field=field)
 
 

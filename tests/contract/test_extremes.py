@@ -57,7 +57,7 @@ def more_extremes():
         "turns of 60 characters": [("user", "x" * 60), ("system", "x" * 60)] * 512,
         "a long question, then 512 answers": [("user", "xa")] * 512 + [("system", "xb")] * 512,
         "silence, then 512 answers": [("user", "")] * 512 + [("system", "xb")] * 512,
-        "nothing that can be seen": [("user", "\u200b" * 300), ("system", "\u200b" * 300)] * 512,
+        "nothing that can be seen": [("user", "\u200b" * 300), ("system", "\u0301" * 300)] * 512,
         "nothing but emoji": [("user", "\U0001f44d" * 240), ("system", "\U0001f44d" * 240)] * 512,
         "nothing but control characters": [("user", "\x7f" * 950), ("system", "\x7f" * 950)] * 512,
     }

@@ -20,7 +20,8 @@ const PART_KINDS = [TEXT_PARTS, SKIPPED_PARTS, CALL_PARTS, RESULT_PARTS, UNSAID_
 
 // The service's white space: unlike \s with the separators U+001C to U+001F and U+0085, and without U+FEFF.
 const SPACE = "[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
-const BLANK = new RegExp(`^${SPACE}*$`);
+// What only formats what stands around it, such as a joiner of emoji, shows nothing by itself.
+const BLANK = new RegExp(`^(?:${SPACE}|[\\xad\\u061c\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff])*$`);
 const ENDS_IN_SPACE = new RegExp(`${SPACE}$`);
 const BEGINS_WITH_SPACE = new RegExp(`^${SPACE}`);
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnscore_wire import Score
+from turnscore_wire.messages import is_blank
 
 from turnscore_client import _defaults
 from turnscore_client._background import ServiceOptions, open_client, spoken_turns
@@ -37,7 +38,7 @@ class DialogueJudge:
     def judge(self, messages: Iterable[Mapping[str, Any]]) -> DialogueVerdict:
         """The dialogue's mean over its system turns. Raises a TurnScoreError."""
         turns = spoken_turns(messages)
-        if not any(turn.speaker == "system" and turn.text.strip() for turn in turns):
+        if not any(turn.speaker == "system" and not is_blank(turn.text) for turn in turns):
             return DialogueVerdict()
         reply = self._client.score_dialogue(turns, scorers=[self._scorer])
         whole = reply.dialogue.get(self._scorer)

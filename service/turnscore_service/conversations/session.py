@@ -26,7 +26,7 @@ from turnscore_core.errors import (
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scoring import Deadline, Item, Outcome, error_details, timing_of
 from turnscore_wire.conversations import Transcript
-from turnscore_wire.messages import count_skipped
+from turnscore_wire.messages import count_skipped, is_blank
 
 from turnscore_service import metrics
 from turnscore_service.scheduling.executor import within
@@ -79,7 +79,7 @@ class OpenDialogue:
 
     def asked_of(self, turn: wire.Turn) -> list[str]:
         """The scorers that are asked of the turn."""
-        return self._names[turn.speaker] if turn.text.strip() else []
+        return [] if is_blank(turn.text) else self._names[turn.speaker]
 
     def item_for(
         self, turns: Sequence[wire.Turn], deadline: Deadline, pipeline: ScoringPipeline

@@ -46,6 +46,7 @@ const chat = [begin[0], { role: "assistant", content: [{ type: "image" }, { type
 const requests = Object.entries({
   score: [
     ...[{ response: "a b" }, { context: turns, response: "a" }, { messages: chat }, { response: " " }, {}],
+    ...[{ response: " \u200b\ufeff" }, { response: "\u{1f469}\u200d\u{1f469}" }],
     ...[
       { messages: begin.slice(0, 1), scorers: ["reaction"] },
       { response: "a", scorers: ["mood"] },

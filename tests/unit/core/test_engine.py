@@ -64,7 +64,7 @@ def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake
 
 def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer):
     with engine_of(fake=fake_scorer, other=FakeScorer()) as engine:
-        [result] = engine.score([dialogue("blank", "hi", " ", "what?", "sorry")])
+        [result] = engine.score([dialogue("blank", "hi", " \u200b", "what?", "\U0001f469\u200d\U0001f469")])
     blank, spoken = result.turns
     assert blank.scores == {}
     assert {name: (each.code, each.field) for name, each in blank.errors.items()} == {

@@ -170,6 +170,8 @@ WRONG_REQUESTS = [
     ({"messages": [USER, CALLS, RESULT]}, "messages"),
     ({"messages": [{"role": "assistant", "content": "hi"}, {"role": "assistant", "content": ""}]}, "messages"),
     ({"messages": [{"role": "system", "content": "hi"}]}, "messages"),
+    ({"messages": [USER, {"role": "assistant", "content": "\u200d"}]}, "messages"),
+    *(({"response": text}, "response") for text in (" ", "\u200b", "\u2060 \ufeff\n")),
     ({"messages": [USER], "context": [{"speaker": "user", "text": "a"}], "response": "a"}, "context"),
 ]
 
