@@ -21,14 +21,8 @@ _NO_CODE = {
 }  # fmt: skip
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _NOT_INSTALLED = (
-    "tests/",
-    "experiments/",
-    "loadtests/",
-    "deploy/",
-    "docs/",
-    "clients/examples/",
-    "clients/javascript/",
-)
+    "tests/", "experiments/", "loadtests/", "deploy/", "docs/", "clients/examples/", "clients/javascript/",
+)  # fmt: skip
 
 
 def count_lines(source: bytes) -> int:

@@ -22,12 +22,9 @@ FILE = turnscore_pb2.DESCRIPTOR
 ONLY_OVER_HTTP = {"HealthReply"}
 ONLY_OVER_GRPC = {"ModelsRequest", "Status"}
 SCALARS = {
-    FieldDescriptor.TYPE_STRING: str,
-    FieldDescriptor.TYPE_BOOL: bool,
-    FieldDescriptor.TYPE_DOUBLE: float,
-    FieldDescriptor.TYPE_INT32: int,
-    FieldDescriptor.TYPE_INT64: int,
-}
+    FieldDescriptor.TYPE_STRING: str, FieldDescriptor.TYPE_BOOL: bool, FieldDescriptor.TYPE_DOUBLE: float,
+    FieldDescriptor.TYPE_INT32: int, FieldDescriptor.TYPE_INT64: int,
+}  # fmt: skip
 
 
 def wire_types():

@@ -140,17 +140,14 @@ async def test_a_document_without_a_score_has_no_result_and_is_named(client):
 
 
 WRONG_RANKINGS = [
-    ({}, "invalid_request", "query"),
-    ({"query": " "}, "invalid_request", "query"),
-    ({"query": "a" * 21}, "too_large", "query"),
-    ({"documents": []}, "invalid_request", "documents"),
+    ({}, "invalid_request", "query"), ({"query": " "}, "invalid_request", "query"),
+    ({"query": "a" * 21}, "too_large", "query"), ({"documents": []}, "invalid_request", "documents"),
     ({"documents": ["a", {"txt": "b"}]}, "invalid_request", "documents.1"),
     ({"documents": ["a"] * 100_000}, "too_large", "documents"),
-    ({"documents": ["a", "a" * 21]}, "too_large", "documents.1"),
-    ({"top_n": 0}, "invalid_request", "top_n"),
+    ({"documents": ["a", "a" * 21]}, "too_large", "documents.1"), ({"top_n": 0}, "invalid_request", "top_n"),
     ({"model": "nobody"}, "invalid_request", "model"),
     ({"relevant_spans": {}}, "invalid_request", "relevant_spans"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "code", "field"), WRONG_RANKINGS)

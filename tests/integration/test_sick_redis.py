@@ -22,13 +22,9 @@ async def test_gone_and_back_again(redis, end, begin, cause):
 
 
 GARBAGE = (
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\x00\xff" * 50,
-    b"+OK\r\n",
-    b"*1\r\n:7\r\n",
-    b"*1\r\n$2\r\nhi\r\n",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\xff" * 50, b"+OK\r\n", b"*1\r\n:7\r\n", b"*1\r\n$2\r\nhi\r\n",
     b":1\r\n",
-)
+)  # fmt: skip
 
 
 async def test_replaced_by_a_socket_that_answers_garbage(redis):

@@ -31,15 +31,10 @@ DATA = {
 }
 # What another one brings, of the version that goes with it: ONNX Runtime by the extras `cpu` and `gpu`.
 BROUGHT = {
-    "kantoku": "bentoml",
-    "markupsafe": "jinja2",
-    "onnxruntime": "turnscore-core",
-    "phoenix": "arize-phoenix-client",
-    "pydantic-core": "pydantic",
-    "uvicorn": "bentoml",
-    "livekit": "livekit-agents",
-    "pipecat": "pipecat-ai",
-}
+    "kantoku": "bentoml", "markupsafe": "jinja2", "onnxruntime": "turnscore-core",
+    "phoenix": "arize-phoenix-client", "pydantic-core": "pydantic", "uvicorn": "bentoml",
+    "livekit": "livekit-agents", "pipecat": "pipecat-ai",
+}  # fmt: skip
 HOSTS = {"open_webui", "rasa"}  # What imports us, and is imported only where it does.
 
 

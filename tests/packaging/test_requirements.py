@@ -12,13 +12,9 @@ from support.files import ROOT
 
 licences = SimpleNamespace(**runpy.run_path(str(ROOT / "deploy" / "licences.py")))
 OURS = (
-    "turnscore",
-    "turnscore-core",
-    "turnscore-client",
-    "turnscore-assessment",
-    "turnscore-exporters",
+    "turnscore", "turnscore-core", "turnscore-client", "turnscore-assessment", "turnscore-exporters",
     "turnscore-corpus",
-)
+)  # fmt: skip
 
 
 def test_what_the_tests_run_with_is_what_is_served():
@@ -115,11 +111,8 @@ def test_bundles_are_judged_and_listed_by_the_whole_licence_of_their_manifests(t
 
 def test_a_refused_component_stops_the_release_and_the_table_names_all(tmp_path):
     component = {
-        "type": "library",
-        "name": "made-up",
-        "version": "1",
-        "licenses": [{"license": {"id": "GPL-3.0-only"}}],
-    }
+        "type": "library", "name": "made-up", "version": "1", "licenses": [{"license": {"id": "GPL-3.0-only"}}],
+    }  # fmt: skip
     bill = tmp_path / "turnscore-image-cpu-0.1.0.cdx.json"
     (environment := tmp_path / "environment.json").write_text('{"components": []}')
     bill.write_text(json.dumps({"components": [component]}))

@@ -246,13 +246,9 @@ def _share_encoder(folder, quality, name, kind, file, options, version="1.0.0"):
         update={"file": file, "sha256": sha256_of(folder / file)}
     )
     update = {
-        "name": name,
-        "kind": kind,
-        "version": version,
-        "options": options,
-        "heads": {kind: heads},
+        "name": name, "kind": kind, "version": version, "options": options, "heads": {kind: heads},
         "shared": SharedFiles(bundle=quality.manifest.name, files=[GRAPH, JOINT, "tokenizer.json"]),
-    }
+    }  # fmt: skip
     bundle = write_bundle(folder, quality.manifest.model_copy(update=update), [quality.folder])
     return with_values(bundle, scorer_class(bundle, open_quality(quality.folder)))
 

@@ -76,14 +76,9 @@ class Load:
 
 
 QUICK = {
-    "local_max_bytes": 0,
-    "timeout_ms": 300,
-    "breaker_failures": 3,
-    "breaker_retry_seconds": 0.02,
-    "breaker_max_retry_seconds": 0.1,
-    "write_delay_ms": 1,
-    "clear_poll_seconds": 0.05,
-}
+    "local_max_bytes": 0, "timeout_ms": 300, "breaker_failures": 3, "breaker_retry_seconds": 0.02,
+    "breaker_max_retry_seconds": 0.1, "write_delay_ms": 1, "clear_poll_seconds": 0.05,
+}  # fmt: skip
 
 
 @asynccontextmanager

@@ -41,14 +41,9 @@ COMMITTED = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
 HELM = shutil.which("helm", path=f"{ROOT / 'build' / 'tools'}{os.pathsep}{os.environ.get('PATH', '')}")
 
 FULL = {
-    "cache.secret": "redis",
-    "cache.caSecret": "redis-ca",
-    "keysSecret": "keys",
-    "grpc.tlsSecret": "tls",
-    "serviceMonitor.enabled": "true",
-    "secretSettings": "more",
-    "settings.TURNSCORE_LOG_LEVEL": "DEBUG",
-}
+    "cache.secret": "redis", "cache.caSecret": "redis-ca", "keysSecret": "keys", "grpc.tlsSecret": "tls",
+    "serviceMonitor.enabled": "true", "secretSettings": "more", "settings.TURNSCORE_LOG_LEVEL": "DEBUG",
+}  # fmt: skip
 ROUTES = {"ingress.enabled": "true", "ingress.hosts": "{score.example}", "ingress.paths": "{/}"}
 ROUTES |= {"ingress.tlsSecret": "score-tls", "ingress.className": "public", "ingress.annotations.a": "b"}
 ROUTES |= {"gateway.enabled": "true", "gateway.hosts": "{bot.example}", "gateway.grpcHosts": "{grpc.example}"}

@@ -86,12 +86,9 @@ def make_fed_bundle(folder, window=1024, **options):
     save_byte_tokenizer(folder / "tokenizer.json")
     np.savez(folder / "reference.npz", response_only=REFERENCE, whole_sequence=REFERENCE)
     described = {
-        "qualities": QUALITIES,
-        "default_qualities": ["kind", "clear"],
-        "eos_id": EOS,
-        "reference": "reference.npz",
-        **options,
-    }
+        "qualities": QUALITIES, "default_qualities": ["kind", "clear"], "eos_id": EOS,
+        "reference": "reference.npz", **options,
+    }  # fmt: skip
     files = {**bundle.manifest.files, "reference.npz": "0" * 64}
     manifest = bundle.manifest.model_copy(update={"options": described, "token_limit": window, "files": files})
     return Bundle(folder, manifest)

@@ -195,20 +195,14 @@ def bare(code, *trailers, details="a library's words"):
 
 
 METHODS = {
-    "score": "Score",
-    "score_batch": "ScoreBatch",
-    "score_dialogue": "ScoreDialogue",
-    "rank": "Rank",
+    "score": "Score", "score_batch": "ScoreBatch", "score_dialogue": "ScoreDialogue", "rank": "Rank",
     "similarity": "Similarity",
-}
+}  # fmt: skip
 _MESSAGES = {
-    "score": turnscore_pb2.ScoreRequest,
-    "score_batch": turnscore_pb2.BatchRequest,
-    "score_dialogue": turnscore_pb2.DialogueRequest,
-    "rank": turnscore_pb2.RankRequest,
-    "similarity": turnscore_pb2.SimilarityRequest,
-    "conversations": turnscore_pb2.ConversationMessage,
-}
+    "score": turnscore_pb2.ScoreRequest, "score_batch": turnscore_pb2.BatchRequest,
+    "score_dialogue": turnscore_pb2.DialogueRequest, "rank": turnscore_pb2.RankRequest,
+    "similarity": turnscore_pb2.SimilarityRequest, "conversations": turnscore_pb2.ConversationMessage,
+}  # fmt: skip
 
 
 def message_of(call, fields):

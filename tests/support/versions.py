@@ -134,15 +134,9 @@ def said(words, **fields):
     """A turn of so many words, with the answer that a served FakeScorer gave it."""
     value = words / 100
     score = Score(
-        value=value,
-        percentile=float(words),
-        details={},
-        model="fake:1.0.0",
-        tokens=TokenCount(used=words, dropped=0),
-        cached=False,
-        label=fields.pop("label", None),
-        stand_in=False,
-    )
+        value=value, percentile=float(words), details={}, model="fake:1.0.0",
+        tokens=TokenCount(used=words, dropped=0), cached=False, label=fields.pop("label", None), stand_in=False,
+    )  # fmt: skip
     response = " ".join(["word"] * words)
     item = Item(context=(), response=response, asked={"fake": {}}, deadline=Deadline.after_ms(1000), **fields)
     return item, Outcome(scores={"fake": score})

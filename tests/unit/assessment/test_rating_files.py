@@ -100,14 +100,14 @@ def test_convert_turns_back_what_was_reversed(tmp_path):
     assert read.dialogues[0].topic == "dogs"
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ({**published_row("A"), "ratings": {"fun": 1}}, "line 1: ratings: must have interesting, fun"),
-        (published_row("A", fun=101), "line 1: ratings.fun: must be a number from 0 to 100"),
-        ({**published_row("A"), "worker": 3}, "line 1: worker: input should be a valid string"),
-    ],
-)
+UNCONVERTIBLE = [
+    ({**published_row("A"), "ratings": {"fun": 1}}, "line 1: ratings: must have interesting, fun"),
+    (published_row("A", fun=101), "line 1: ratings.fun: must be a number from 0 to 100"),
+    ({**published_row("A"), "worker": 3}, "line 1: worker: input should be a valid string"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), UNCONVERTIBLE)
 def test_convert_names_the_line_and_the_field(tmp_path, row, reason):
     file = tmp_path / "run.jsonl"
     file.write_text(json.dumps(row))

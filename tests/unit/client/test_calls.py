@@ -33,13 +33,9 @@ def score(context=(), response="hello", **given):
 
 
 CONTEXTS = [
-    [HI],
-    [Turn(speaker="user", text="hi")],
-    [("user", "hi")],
-    [["user", "hi"]],
-    (("user", text) for text in ["hi"]),
-    (HI,),
-]
+    [HI], [Turn(speaker="user", text="hi")], [("user", "hi")], [["user", "hi"]],
+    (("user", text) for text in ["hi"]), (HI,),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -100,8 +96,7 @@ WRONG = [{"role": "user", "content": [{}]}]
 
 
 WRONG_CALLS = [
-    ("score", (), {}, "response"),
-    ("score", (), {"response": ""}, "response"),
+    ("score", (), {}, "response"), ("score", (), {"response": ""}, "response"),
     ("score", (), {"response": "a\x00b"}, "response"),
     ("score", (), {"response": "a", "context": "hi"}, "context"),
     ("score", (), {"response": "a", "context": [HI, ("bot", "hi")]}, "context.1.speaker"),
@@ -110,16 +105,13 @@ WRONG_CALLS = [
     ("score", (), {"response": "a", "request_id": "a\r\nX-Evil: 1"}, "request_id"),
     ("score", (), {"messages": WRONG}, "messages.0.content.0.type"),
     ("score", (), {"context": [HI], "response": "b", "messages": [{"role": "user", "content": "a"}]}, "context"),
-    ("score_batch", ([],), {}, "items"),
-    ("score_batch", ("hi",), {}, "items"),
+    ("score_batch", ([],), {}, "items"), ("score_batch", ("hi",), {}, "items"),
     ("score_batch", ([{"response": "a"}, {"context": []}],), {}, "items.1.response"),
     ("score_batch", ([{"response": "a", "context": [("bot", "hi")]}],), {}, "items.0.context.0.speaker"),
     ("score_batch", ([{"messages": WRONG}],), {}, "items.0.messages.0.content.0.type"),
-    ("similarity", ("one text",), {}, "texts"),
-    ("similarity", ([],), {}, "texts"),
-    ("similarity", (["a", " "],), {}, "texts.1"),
-    ("similarity", (["a"], ["b", 7]), {}, "references.1"),
-]
+    ("similarity", ("one text",), {}, "texts"), ("similarity", ([],), {}, "texts"),
+    ("similarity", (["a", " "],), {}, "texts.1"), ("similarity", (["a"], ["b", 7]), {}, "references.1"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("method", "arguments", "fields", "field"), WRONG_CALLS)

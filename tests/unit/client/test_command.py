@@ -51,16 +51,11 @@ def test_options_reach_the_client_and_the_requests(mock, file):
 
 
 USAGE_ERRORS = [
-    ["score"],
-    ["score", "missing.jsonl"],
-    ["score", "{file}", "--concurrency", "0"],
-    ["score", "{file}", "--scorers", "fed,,"],
-    ["score", "{file}", "--url", "nowhere"],
-    ["score", "{file}", "--output", "{file}"],
-    ["score", "{file}", "--output", "{folder}"],
-    ["info", "--url", "nowhere"],
-    ["rate"],
-]
+    ["score"], ["score", "missing.jsonl"], ["score", "{file}", "--concurrency", "0"],
+    ["score", "{file}", "--scorers", "fed,,"], ["score", "{file}", "--url", "nowhere"],
+    ["score", "{file}", "--output", "{file}"], ["score", "{file}", "--output", "{folder}"],
+    ["info", "--url", "nowhere"], ["rate"],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments", USAGE_ERRORS)

@@ -144,12 +144,9 @@ def _leaves(error_class):
 
 
 LIBRARY_ERRORS = [
-    *_leaves(httpx.RequestError),
-    *_leaves(httpcore.TimeoutException),
-    *_leaves(httpcore.NetworkError),
-    *_leaves(httpcore.ProtocolError),
-    *(httpcore.ProxyError, httpcore.UnsupportedProtocol),
-]
+    *_leaves(httpx.RequestError), *_leaves(httpcore.TimeoutException), *_leaves(httpcore.NetworkError),
+    *_leaves(httpcore.ProtocolError), *(httpcore.ProxyError, httpcore.UnsupportedProtocol),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("error_class", LIBRARY_ERRORS)

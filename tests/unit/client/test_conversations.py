@@ -104,14 +104,14 @@ def test_outside_its_with_a_conversation_says_so(mock):
             conversation.say("user", "hi")
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({"context": [("bot", "hi")]}, "context.0.speaker"),
-        ({"scorers": []}, "scorers"),
-        ({"metadata": {"authorization": "a"}}, "metadata"),
-    ],
-)
+WRONG_OPENINGS = [
+    ({"context": [("bot", "hi")]}, "context.0.speaker"),
+    ({"scorers": []}, "scorers"),
+    ({"metadata": {"authorization": "a"}}, "metadata"),
+]
+
+
+@pytest.mark.parametrize(("given", "field"), WRONG_OPENINGS)
 def test_a_wrong_opening_is_refused_before_anything_is_sent(mock, given, field):
     with mock.client() as client, pytest.raises(InvalidRequestError) as refused:
         client.conversation(**given)

@@ -21,13 +21,10 @@ def read(status, body, headers=None):
 
 
 RETRY_AFTER = [
-    ({}, None),
-    ({"retry-after": "2"}, 2000),
-    ({"retry-after": "-1"}, None),
-    ({"retry-after": "soon"}, None),
+    ({}, None), ({"retry-after": "2"}, 2000), ({"retry-after": "-1"}, None), ({"retry-after": "soon"}, None),
     ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT", "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 30_000),
     ({"retry-after": "Wed, 21 Oct 2026 07:28:30 GMT"}, None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("headers", "expected"), RETRY_AFTER)
@@ -110,14 +107,14 @@ def test_a_printed_reply_is_one_line_with_what_most_look_for():
     assert all(len(repr(each)) < 200 and "\n" not in repr(each) for each in (reply, dialogue, ranking, batch))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ERROR_CLASSES[ErrorCode.OVERLOADED]("full", "items.3", 50, "r-1"),
-        UnexpectedReplyError("a page", 502, "<html>", "r-2"),
-        ConnectionFailedError("refused"),
-    ],
-)
+ERRORS = [
+    ERROR_CLASSES[ErrorCode.OVERLOADED]("full", "items.3", 50, "r-1"),
+    UnexpectedReplyError("a page", 502, "<html>", "r-2"),
+    ConnectionFailedError("refused"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS)
 def test_errors_survive_pickling(error):
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)

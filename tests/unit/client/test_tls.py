@@ -128,14 +128,14 @@ def test_the_command_takes_the_files_as_options(mutual, tmp_path):
         assert "engagement" in invoke(app, [*command, *arguments]).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--ca-file", "authority.pem"], "https://"),
-        (["--url", "https://localhost:1", "--cert-file", "caller.pem"], "cert_file and key_file go together"),
-        (["--url", "https://localhost:1", "--ca-file", "nowhere.pem"], "nowhere.pem"),
-    ],
-)
+SENSELESS_FILES = [
+    (["--ca-file", "authority.pem"], "https://"),
+    (["--url", "https://localhost:1", "--cert-file", "caller.pem"], "cert_file and key_file go together"),
+    (["--url", "https://localhost:1", "--ca-file", "nowhere.pem"], "nowhere.pem"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), SENSELESS_FILES)
 def test_files_that_make_no_sense_are_a_usage_error(arguments, message):
     result = invoke(app, ["info", *arguments], 2)
     assert message in " ".join(result.stderr.replace("│", "").split())

@@ -75,14 +75,14 @@ def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer):
     assert result.aggregates["fake"].turns == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (POISON, "the model failed on this turn"),
-        (NOT_A_NUMBER, "fake gave a score that is not a number"),
-        ("untokenizable", "fake could not tokenize the text"),
-    ],
-)
+UNCOMPUTABLE = [
+    (POISON, "the model failed on this turn"),
+    (NOT_A_NUMBER, "fake gave a score that is not a number"),
+    ("untokenizable", "fake could not tokenize the text"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), UNCOMPUTABLE)
 def test_a_turn_that_cannot_be_computed_fails_alone(fake_scorer, text, message):
     with engine_of(fake=fake_scorer) as engine:
         bad, good = engine.score([dialogue("bad", "hi", text, "and", "more"), dialogue("good", "hi", "fine")])

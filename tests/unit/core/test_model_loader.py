@@ -51,12 +51,9 @@ def as_version(bundle, version, **options):
 def loader(tmp_path):
     make_quality_bundle(tmp_path / "serving")
     settings = LoadSettings(
-        models=(f"{tmp_path}/serving",),
-        threads=1,
-        concurrent_batches=3,
-        max_batch_tokens=64,
+        models=(f"{tmp_path}/serving",), threads=1, concurrent_batches=3, max_batch_tokens=64,
         thresholds={"quality": 0.25},
-    )
+    )  # fmt: skip
     return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))
 
 

@@ -75,16 +75,13 @@ def test_a_dialogue_whose_turns_lie_apart_is_refused_as_it_would_be_scored_as_tw
 
 
 MISSING_COLUMNS = [
-    ({"id": "nr"}, "--id-column", "nr"),
-    ({"turns": "dialog"}, "--turns-column", "dialog"),
-    ({"messages": "chat"}, "--messages-column", "chat"),
-    ({"system": "model"}, "--system-column", "model"),
-    ({"day": "date"}, "--day-column", "date"),
-    ({"row": "turn"}, "--id-column", "dialogue"),
+    ({"id": "nr"}, "--id-column", "nr"), ({"turns": "dialog"}, "--turns-column", "dialog"),
+    ({"messages": "chat"}, "--messages-column", "chat"), ({"system": "model"}, "--system-column", "model"),
+    ({"day": "date"}, "--day-column", "date"), ({"row": "turn"}, "--id-column", "dialogue"),
     ({"row": "turn", "id": "id"}, "--speaker-column", "speaker"),
     ({"row": "turn", "id": "id", "speaker": "bot"}, "--text-column", "text"),
     ({"row": "turn", "id": "id", "speaker": "bot", "text": "at", "order": "n"}, "--order-column", "n"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "option", "column"), MISSING_COLUMNS)
@@ -239,14 +236,11 @@ def test_the_largest_legal_dialogue_is_read_whole(tmp_path):
 def test_nothing_set_aside_repeats_what_was_said(tmp_path):
     secret = "swordfish"
     rows = [
-        f'{{"turns": "{secret}',
-        {"turns": secret},
-        {"turns": [{"speaker": secret, "text": "x"}]},
+        f'{{"turns": "{secret}', {"turns": secret}, {"turns": [{"speaker": secret, "text": "x"}]},
         {"turns": [{"speaker": "user", "text": secret + "\x00"}, SYSTEM]},
         {"messages": [{"role": secret, "content": "x"}]},
-        {"messages": [{"role": "user", "content": [{"type": secret}]}]},
-        f"{secret}: 1e999",
-    ]
+        {"messages": [{"role": "user", "content": [{"type": secret}]}]}, f"{secret}: 1e999",
+    ]  # fmt: skip
     told = [each for each in read_lines(tmp_path, *rows) if isinstance(each, SetAside)]
     assert len(told) == len(rows)
     assert secret not in repr(told)

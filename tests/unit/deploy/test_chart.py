@@ -249,21 +249,21 @@ def test_only_those_that_are_named_may_call_through_the_network_policy():
     assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
 
 
+TOLD_IN_NOTES = [
+    ({}, ["port-forward service/turnscore 3000:80", "dns:///turnscore-grpc.default.svc:50051", "2 to 10 pods"]),
+    (ROUTES, ["https://score.example/", "GRPCRoute: grpc.example", "No API keys", "TRUSTED_PROXIES"]),
+    ({**ROUTES, "grpc.tlsSecret": "a", "gateway.enabled": "false"}, ["gateway has hosts, but is off"]),
+    ({**ROUTES, "grpc.tlsSecret": "a"}, ["BackendTLSPolicy"]),
+    ({"autoscaling.kind": "keda", "autoscaling.min": "1"}, ["serviceMonitor.enabled", "One pod"]),
+    (GPU, ["1 nvidia.com/gpu each", "one more GPU", "keda reads its batches"]),
+    ({"serviceMonitor.enabled": "true", "networkPolicy.from[0].podSelector.a": "b"}, ["namespaces of Prometheus"]),
+    ({"serviceMonitor.labels.a": "b", "prometheusRule.labels.a": "b"}, ["Monitor has labels", "Rule has labels"]),
+    ({"settings.TURNSCORE_TELEMETRY__ENDPOINT": "http://collector:4318"}, ["networkPolicy.egress"]),
+]
+
+
 @needs_helm
-@pytest.mark.parametrize(
-    ("values", "sentences"),
-    [
-        ({}, ["port-forward service/turnscore 3000:80", "dns:///turnscore-grpc.default.svc:50051", "2 to 10 pods"]),
-        (ROUTES, ["https://score.example/", "GRPCRoute: grpc.example", "No API keys", "TRUSTED_PROXIES"]),
-        ({**ROUTES, "grpc.tlsSecret": "a", "gateway.enabled": "false"}, ["gateway has hosts, but is off"]),
-        ({**ROUTES, "grpc.tlsSecret": "a"}, ["BackendTLSPolicy"]),
-        ({"autoscaling.kind": "keda", "autoscaling.min": "1"}, ["serviceMonitor.enabled", "One pod"]),
-        (GPU, ["1 nvidia.com/gpu each", "one more GPU", "keda reads its batches"]),
-        ({"serviceMonitor.enabled": "true", "networkPolicy.from[0].podSelector.a": "b"}, ["namespaces of Prometheus"]),
-        ({"serviceMonitor.labels.a": "b", "prometheusRule.labels.a": "b"}, ["Monitor has labels", "Rule has labels"]),
-        ({"settings.TURNSCORE_TELEMETRY__ENDPOINT": "http://collector:4318"}, ["networkPolicy.egress"]),
-    ],
-)
+@pytest.mark.parametrize(("values", "sentences"), TOLD_IN_NOTES)
 def test_the_notes_say_how_to_reach_it_and_what_is_missing(values, sentences):
     done = helm("install", "turnscore", str(CHART), "--dry-run=client", *set_flags(values))
     notes = done.stdout.partition("NOTES:")[2]

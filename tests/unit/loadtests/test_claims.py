@@ -18,16 +18,13 @@ def error(code):
 
 
 REPLIES = [
-    (200, None, GOOD, "answered"),
-    (200, None, {"results": [GOOD, error("deadline_exceeded")]}, "expired"),
+    (200, None, GOOD, "answered"), (200, None, {"results": [GOOD, error("deadline_exceeded")]}, "expired"),
     (200, None, {"results": [GOOD, error("overloaded")]}, "refused"),
     (200, None, {"candidates": [{"index": 0, "scores": {"fed": SCORE}, "errors": {}}]}, "answered"),
-    (200, None, {**GOOD, "scores": {}}, "failed"),
-    (429, "2", error("overloaded"), "refused"),
-    (429, None, error("overloaded"), "failed"),
-    (504, None, error("deadline_exceeded"), "expired"),
+    (200, None, {**GOOD, "scores": {}}, "failed"), (429, "2", error("overloaded"), "refused"),
+    (429, None, error("overloaded"), "failed"), (504, None, error("deadline_exceeded"), "expired"),
     (500, None, error("internal"), "failed"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("status", "retry_after", "body", "outcome"), REPLIES)
@@ -100,12 +97,9 @@ def overload_run(more=(), **change):
     run = overload.OverloadRun(
         normal=Stage(calls(100, 5, 50), 0, 5),
         search={clients: Stage(calls(6 * min(20, 10 * clients), 6, 100), 0, 6) for clients in (1, 2, 4)},
-        peak_clients=2,
-        peak=Stage(calls(480, 24, 100), 0, 24),
-        overload=Stage([*OVERLOADED, *more], 0, 60),
-        recovery=Stage([*calls(10, 0.5, 900), *calls(140, 7, 50)[10:]], 0, 7),
-        samples=samples(),
-    )
+        peak_clients=2, peak=Stage(calls(480, 24, 100), 0, 24), overload=Stage([*OVERLOADED, *more], 0, 60),
+        recovery=Stage([*calls(10, 0.5, 900), *calls(140, 7, 50)[10:]], 0, 7), samples=samples(),
+    )  # fmt: skip
     return replace(run, **change)
 
 
@@ -148,15 +142,10 @@ def test_a_run_exactly_within_its_budget_breaks_nothing():
 
 
 OVERRUNS = [
-    ({"p50_ms": 11}, "p50"),
-    ({"p95_ms": 21}, "p95"),
-    ({"p99_ms": 31}, "p99"),
-    ({"failed": 2, "refused": 1}, "failed"),
-    ({"refused": 3, "expired": 2}, "refused"),
-    ({"expired": 4, "refused": 1}, "expired"),
-    ({"seconds": 11}, "per second"),
-    ({"answered": 0}, "not one"),
-]
+    ({"p50_ms": 11}, "p50"), ({"p95_ms": 21}, "p95"), ({"p99_ms": 31}, "p99"),
+    ({"failed": 2, "refused": 1}, "failed"), ({"refused": 3, "expired": 2}, "refused"),
+    ({"expired": 4, "refused": 1}, "expired"), ({"seconds": 11}, "per second"), ({"answered": 0}, "not one"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "word"), OVERRUNS)

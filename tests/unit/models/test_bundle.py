@@ -119,14 +119,11 @@ def test_the_digest_changes_with_every_file_and_not_with_the_prose(tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"kind": "sentiment_stop"},
-        {"tokenizer": "self_test.json"},
-        {"calibration": "self_test.json"},
-        {"token_limit": 64},
-        {"options": {"join": "spaced"}},
+        {"kind": "sentiment_stop"}, {"tokenizer": "self_test.json"}, {"calibration": "self_test.json"},
+        {"token_limit": 64}, {"options": {"join": "spaced"}},
     ],
     ids=lambda changes: next(iter(changes)),
-)
+)  # fmt: skip
 def test_the_digest_changes_with_what_the_manifest_decides(folder, changes):
     plain = read_bundle(folder).digest
     change_manifest(folder, **changes)

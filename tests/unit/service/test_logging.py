@@ -47,9 +47,6 @@ def test_a_terminal_gets_sentences_and_warnings_of_the_server_only(monkeypatch):
         logging.getLogger(name).info("a step of the start")
         logging.getLogger(name).warning("a fault")
     assert shown.getvalue().splitlines() == [
-        "turnscore is ready: http://[::1]:3000",
-        "loaded  model=quality:1",
-        "WARNING: slow",
+        "turnscore is ready: http://[::1]:3000", "loaded  model=quality:1", "WARNING: slow", "WARNING: a fault",
         "WARNING: a fault",
-        "WARNING: a fault",
-    ]
+    ]  # fmt: skip

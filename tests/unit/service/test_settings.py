@@ -61,14 +61,14 @@ def test_settings_the_clients_and_a_clusters_variables_are_known(environment):
     assert refusal_of_unknown(Settings, environment) == ""
 
 
-@pytest.mark.parametrize(
-    ("group", "field"),
-    [
-        ("admin", "folder"),
-        ("auth", "keys_file"),
-        *(("grpc", f"tls_{each}_file") for each in ("cert", "key", "client_ca")),
-    ],
-)
+EMPTY_PATHS = [
+    ("admin", "folder"),
+    ("auth", "keys_file"),
+    *(("grpc", f"tls_{each}_file") for each in ("cert", "key", "client_ca")),
+]
+
+
+@pytest.mark.parametrize(("group", "field"), EMPTY_PATHS)
 def test_an_empty_path_is_none(group, field, monkeypatch):
     monkeypatch.setenv(f"TURNSCORE_{group}__{field}".upper(), "")
     assert getattr(dict(read_settings())[group], field) is None

@@ -250,13 +250,9 @@ MESSAGES = [
     {"role": "assistant", "content": "b", "tool_calls": [{}]},
 ]
 SCORE = {
-    "value": 0.1 + 0.2,
-    "percentile": None,
-    "details": {"fluent": -0.0, "own": 5e-324},
-    "model": "fed:1.0.0",
-    "tokens": {"used": 3, "dropped": 0},
-    "cached": True,
-}
+    "value": 0.1 + 0.2, "percentile": None, "details": {"fluent": -0.0, "own": 5e-324}, "model": "fed:1.0.0",
+    "tokens": {"used": 3, "dropped": 0}, "cached": True,
+}  # fmt: skip
 TIMING = {"total": 7.9, "tokenize": 0.1, "queue": 0.0, "inference": 6.1}
 ERROR = {"code": "overloaded", "message": "no room", "field": None, "retry_after_ms": 20}
 SCORED = {"scores": {"fed": SCORE, "engagement": {**SCORE, "percentile": 0.0}}, "errors": {"x": ERROR}}

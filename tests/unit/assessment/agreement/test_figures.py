@@ -80,14 +80,14 @@ def test_resampled_areas_are_those_of_the_copied_resamples():
     assert figures.resample_auc(SCORES, labels, DIALOGUES, DRAWS) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("resample", "expected"),
-    [
-        (figures.resample_pearson, stats.pearsonr),
-        (figures.resample_spearman, stats.spearmanr),
-        (resample_pair, stats.kendalltau),
-    ],
-)
+COEFFICIENTS = [
+    (figures.resample_pearson, stats.pearsonr),
+    (figures.resample_spearman, stats.spearmanr),
+    (resample_pair, stats.kendalltau),
+]
+
+
+@pytest.mark.parametrize(("resample", "expected"), COEFFICIENTS)
 def test_resampled_coefficients_equal_scipys_on_the_copied_resample(resample, expected):
     found = resample(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)[:, 0, 1]
     chosen = [copy_resample(drawn) for drawn in DRAWS]

@@ -23,14 +23,14 @@ def observe(turns, goes_on):
     return [(turn.response, turn.next_user, turn.goes_on) for turn in found]
 
 
-@pytest.mark.parametrize(
-    ("goes_on", "found"),
-    [
-        ("observed", [("hello", "nice", True), ("what?", None, False)]),
-        ("unknown", [("hello", "nice", None)]),
-        ("answered", [("hello", "nice", True)]),
-    ],
-)
+SIGNALS = [
+    ("observed", [("hello", "nice", True), ("what?", None, False)]),
+    ("unknown", [("hello", "nice", None)]),
+    ("answered", [("hello", "nice", True)]),
+]
+
+
+@pytest.mark.parametrize(("goes_on", "found"), SIGNALS)
 def test_only_where_users_could_leave_the_last_system_turn_is_a_stop(goes_on, found):
     assert observe(DIALOGUE, goes_on) == found
 

@@ -130,14 +130,14 @@ def test_what_does_not_fit_the_key_is_named(kind, column, value, reason, tmp_pat
     assert reason.replace("ITEM", item) in said
 
 
-@pytest.mark.parametrize(
-    ("kind", "cell", "reason"),
-    [
-        ("ranking", "1", "must give each rank from 1 to 3 once"),
-        ("best-worst", "best", "says `best` more than once"),
-        ("pairwise", "better", "says `better` or `tie` more than once"),
-    ],
-)
+WRONG_CELLS = [
+    ("ranking", "1", "must give each rank from 1 to 3 once"),
+    ("best-worst", "best", "says `best` more than once"),
+    ("pairwise", "better", "says `better` or `tie` more than once"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cell", "reason"), WRONG_CELLS)
 def test_a_wrong_cell_is_named(kind, cell, reason, tmp_path):
     study = make(tmp_path, kind)
     said = refuse(study, fill(study, kind, lambda _: cell)[0])
@@ -164,14 +164,14 @@ def test_sheets_and_keys_that_cannot_be_read_are_named(tmp_path):
     assert "key.json: questions: r1's number 1 has an option without an item" in refuse(study, unanswered)
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ({"dialogue": "d", "system": "A"}, "line 1: must have either `response` or `turns`"),
-        ({"dialogue": "d", "system": "A", "response": "x", "standard": 3}, "standard: only a reference may have one"),
-        ({"dialogue": "d", "system": "A", "response": "x", "name": 1}, "line 1: name: extra inputs"),
-    ],
-)
+WRONG_ITEMS = [
+    ({"dialogue": "d", "system": "A"}, "line 1: must have either `response` or `turns`"),
+    ({"dialogue": "d", "system": "A", "response": "x", "standard": 3}, "standard: only a reference may have one"),
+    ({"dialogue": "d", "system": "A", "response": "x", "name": 1}, "line 1: name: extra inputs"),
+]
+
+
+@pytest.mark.parametrize(("row", "reason"), WRONG_ITEMS)
 def test_a_wrong_item_is_named(row, reason, tmp_path):
     items = write_lines(tmp_path / "items.jsonl", row)
     options = ["--design", "likert", "--criterion", "fun", "--raters", "1", "--output", str(tmp_path / "out")]

@@ -119,14 +119,14 @@ def test_recorded_dialogues_are_read_equally_often_and_none_twice_by_one_worker(
     assert Counter(each.recorded for own in dealt for each in own) == {"d1": 4, "d2": 4, "d3": 4}
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ([spoken("d1"), spoken("d1")], r"recorded.jsonl, line 2: id: 'd1' was already used"),
-        ([spoken("d1"), spoken("d2", " ")], r"line 2: turns: the system says nothing"),
-        ([spoken("d1")], r"has 1 dialogues, fewer than dialogues_per_system"),
-    ],
-)
+WRONG_RECORDINGS = [
+    ([spoken("d1"), spoken("d1")], r"recorded.jsonl, line 2: id: 'd1' was already used"),
+    ([spoken("d1"), spoken("d2", " ")], r"line 2: turns: the system says nothing"),
+    ([spoken("d1")], r"has 1 dialogues, fewer than dialogues_per_system"),
+]
+
+
+@pytest.mark.parametrize(("lines", "reason"), WRONG_RECORDINGS)
 def test_a_wrong_line_of_recorded_dialogues_is_named(tmp_path, lines, reason):
     with pytest.raises(BadFileError, match=reason):
         read_recordings(make_recorded(tmp_path, lines))

@@ -70,17 +70,9 @@ def test_every_turn_keeps_its_fields_and_has_its_own_scores_or_the_reason_why_no
 
 
 OWN = {
-    "dialogue": "call 7",
-    "request_id": "mine",
-    "line": 3,
-    "error": "none",
-    "errors": 0,
-    "scores": {"mine": 1},
-    "timing_ms": 5,
-    "skipped": True,
-    "input": "as read",
-    "id": "d-1",
-}
+    "dialogue": "call 7", "request_id": "mine", "line": 3, "error": "none", "errors": 0, "scores": {"mine": 1},
+    "timing_ms": 5, "skipped": True, "input": "as read", "id": "d-1",
+}  # fmt: skip
 
 
 def scored(line):
@@ -133,15 +125,12 @@ async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are
 
 
 BAD_LINES = [
-    (b"", "not JSON", None),
-    (b'{"response": NaN}', "not JSON", None),
+    (b"", "not JSON", None), (b'{"response": NaN}', "not JSON", None),
     (b'{"response": "a", "id": 1e999}', "not JSON: a number is larger", None),
-    (b"[" * 100_000, "not JSON", None),
-    (b"7", "not a JSON object", None),
-    ({**DIALOGUE, "response": "a"}, "either", None),
-    ({"response": ""}, "", "response"),
+    (b"[" * 100_000, "not JSON", None), (b"7", "not a JSON object", None),
+    ({**DIALOGUE, "response": "a"}, "either", None), ({"response": ""}, "", "response"),
     ({"turns": [{"speaker": "bot", "text": "hi"}]}, "", "turns.0.speaker"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "message", "field"), BAD_LINES)

@@ -52,15 +52,15 @@ def test_a_graph_that_cuda_refuses_is_told_with_the_runtimes_words():
         CudaBackend(Path("g.onnx"), CUDA_1, CudaOptions(), open_session=fail)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Non-zero status code returned while running MatMul node. /onnxruntime_src/bfc_arena.cc:376 "
-        "Failed to allocate memory for requested buffer of size 4294967296",
-        "CUDA failure 2: out of memory ; GPU=0",
-        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
-    ],
-)
+OUT_OF_MEMORY = [
+    "Non-zero status code returned while running MatMul node. /onnxruntime_src/bfc_arena.cc:376 "
+    "Failed to allocate memory for requested buffer of size 4294967296",
+    "CUDA failure 2: out of memory ; GPU=0",
+    "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+]
+
+
+@pytest.mark.parametrize("words", OUT_OF_MEMORY)
 def test_the_end_of_device_memory_is_told_apart_from_other_failures(words):
     opened = opening(["CUDAExecutionProvider"], words)
     backend = CudaBackend(Path("g.onnx"), CUDA_1, CudaOptions(), open_session=opened)

@@ -73,14 +73,14 @@ def test_libraries_are_loaded_without_a_word_on_stdout(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("machine", "flags", "saturates"),
-    [
-        ("x86_64", "fpu avx2 avx512f", True),
-        ("x86_64", "fpu avx2 avx512f avx512_vnni", False),
-        ("aarch64", "fp asimd", False),
-    ],
-)
+PROCESSORS = [
+    ("x86_64", "fpu avx2 avx512f", True),
+    ("x86_64", "fpu avx2 avx512f avx512_vnni", False),
+    ("aarch64", "fp asimd", False),
+]
+
+
+@pytest.mark.parametrize(("machine", "flags", "saturates"), PROCESSORS)
 def test_products_saturate_on_x86_without_wide_sums(tmp_path, machine, flags, saturates):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"processor\t: 0\nmodel name\t: X\nflags\t\t: {flags}\n\nprocessor\t: 1\n")

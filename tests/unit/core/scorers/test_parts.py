@@ -112,14 +112,10 @@ def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path)
     parts = partial(fragments, make_fed_scorer(tmp_path / "b")[0])
     one, other, third = "Thanks!", "That's rude!", "What?"  # the bundle's
     different = [
-        parts([one], [other]),
-        parts([other], [one]),
-        parts([one, other], []),
-        parts([], [one, other]),
-        parts([one, other], [third]),
-        parts([other, one], [third]),
+        parts([one], [other]), parts([other], [one]), parts([one, other], []), parts([], [one, other]),
+        parts([one, other], [third]), parts([other, one], [third]),
         parts([one], [other], loss="whole_sequence"),
-    ]
+    ]  # fmt: skip
     assert len(set(different)) == len(different)
     assert parts([one], [other], name="yours") == different[0]
 
@@ -127,16 +123,10 @@ def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path)
 def test_a_callers_question_is_one_part_that_everything_asked_tells(tmp_path):
     parts = partial(fragments, make_fed_scorer(tmp_path / "b")[0])
     different = [
-        parts(["a b"], ["c"]),
-        parts(["a b"], ["c"], name="yours"),
-        parts(["a b"], ["c"], qualities=["mine", "kind"]),
-        parts(["a b"], ["c"], qualities=["kind", "mine"]),
-        parts(["a"], ["b c"]),
-        parts(["a b", "c"], []),
-        parts([], ["a b", "c"]),
-        parts(["a", "b"], ["c"]),
-        parts(["b", "a"], ["c"]),
-        parts(["a b"], ["c"], loss="whole_sequence"),
-    ]
+        parts(["a b"], ["c"]), parts(["a b"], ["c"], name="yours"),
+        parts(["a b"], ["c"], qualities=["mine", "kind"]), parts(["a b"], ["c"], qualities=["kind", "mine"]),
+        parts(["a"], ["b c"]), parts(["a b", "c"], []), parts([], ["a b", "c"]), parts(["a", "b"], ["c"]),
+        parts(["b", "a"], ["c"]), parts(["a b"], ["c"], loss="whole_sequence"),
+    ]  # fmt: skip
     assert all(len(each) == 1 for each in different)
     assert len(set(different)) == len(different)

@@ -21,14 +21,11 @@ SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, F
 WORDS = (
     *("so", "what", "did", "you", "do", "about", "those", "wonderful", "uncharacteristically", "12.50", "...", "don't"),
     *(
-        "z\u0337\u0321a\u0338l\u0335go",
-        "\U0001f44d\U0001f3fd",
-        "\U0001f468\u200d\U0001f469",
-        "你好世界",
+        "z\u0337\u0321a\u0338l\u0335go", "\U0001f44d\U0001f3fd", "\U0001f468\u200d\U0001f469", "你好世界",
         "здравствуйте",
     ),
     *("\u200b", "\u0301", "\x7f", "naïve", "\ufb01ne", "\ufffd", "[SEP]", "[unused0]", "<|endoftext|>", "?!"),
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=[*sorted(SCORERS), "quality"])

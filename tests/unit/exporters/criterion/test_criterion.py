@@ -107,14 +107,14 @@ def test_a_learned_criterion_is_served_and_tells_unseen_responses_apart(served):
     assert sum((bundle.folder / name).stat().st_size for name in bundle.own_files) < 300_000
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "said"),
-    [
-        (80, 70, "at most 5% of good responses are .* at most 5% of bad ones"),
-        (80, 20, "at most 5% of good responses are .* at most 14% of bad ones"),
-        (80, 5, "no label: 80 good and 5 bad responses are held out"),
-    ],
-)
+PROMISES = [
+    (80, 70, "at most 5% of good responses are .* at most 5% of bad ones"),
+    (80, 20, "at most 5% of good responses are .* at most 14% of bad ones"),
+    (80, 5, "no label: 80 good and 5 bad responses are held out"),
+]
+
+
+@pytest.mark.parametrize(("good", "bad", "said"), PROMISES)
 def test_labels_promise_what_the_held_out_turns_allow(good, bad, said):
     judged = held_out([1.0] * good + [0.0] * bad + [0.5] * 30)
     values = judged.wanted + np.random.default_rng(0).normal(0, 0.5, len(judged.turns))
@@ -151,14 +151,14 @@ def test_the_card_and_the_manifest_say_what_was_measured(made):
     assert any("TF-IDF" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("chance", r"AUC on held-out dialogues is 0\.\d+ \[.*which may be chance \(0\.5\)"),
-        ("long", "which may be no better than the response's length"),
-        ("always", r"0 responses with another mark than the commonest to train on, and at least 15 are needed"),
-    ],
-)
+UNLEARNED = [
+    ("chance", r"AUC on held-out dialogues is 0\.\d+ \[.*which may be chance \(0\.5\)"),
+    ("long", "which may be no better than the response's length"),
+    ("always", r"0 responses with another mark than the commonest to train on, and at least 15 are needed"),
+]
+
+
+@pytest.mark.parametrize(("name", "reason"), UNLEARNED)
 def test_what_is_not_learned_is_refused_and_features_are_not_computed_again(folder, made, name, reason, monkeypatch):
     monkeypatch.setattr(QualityScorer, "compute_features", None)
     with pytest.raises(ExporterError, match=reason):

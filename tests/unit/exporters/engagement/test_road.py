@@ -44,14 +44,14 @@ def test_score_alone_equals_score_in_a_batch(tiny_bert, combination):
     assert together == pytest.approx([score_pairs(model, encoder, [pair])[0] for pair in pairs], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("query,label\nhi,1\n", "line 1: has no column `reply`"),
-        ("query,reply,label\nhi,you,1\nhi,you,2\n", "line 3: has label '2'"),
-        ("query,reply,label\nhi\n", "line 2: has too few columns"),
-    ],
-)
+BAD_FILES = [
+    ("query,label\nhi,1\n", "line 1: has no column `reply`"),
+    ("query,reply,label\nhi,you,1\nhi,you,2\n", "line 3: has label '2'"),
+    ("query,reply,label\nhi\n", "line 2: has too few columns"),
+]
+
+
+@pytest.mark.parametrize(("content", "reason"), BAD_FILES)
 def test_bad_pair_file_is_refused_by_file_and_row(tmp_path, content, reason):
     path = tmp_path / "pairs.csv"
     path.write_text(content, encoding="utf-8")

@@ -145,17 +145,13 @@ async def test_what_surrounds_a_chunked_body_is_bounded(endless):
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"nonsense\r\n\r\n",
-        b"GET /caf\xc3\xa9 HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"BREW /v1/score HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /livez HTTP/9.9\r\nHost: x\r\n\r\n",
-        b"GET /livez HTTP/1.1\r\nbad header\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"nonsense\r\n\r\n", b"GET /caf\xc3\xa9 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"BREW /v1/score HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /livez HTTP/9.9\r\nHost: x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nbad header\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
     ids=["words", "non-ascii", "method", "version", "header", "http2", "target", "tls"],
-)
+)  # fmt: skip
 async def test_what_is_no_request_is_refused_in_the_one_shape(request_bytes):
     async with transport() as at:
         status, code, _ = refusal(await ask(at, request_bytes))

@@ -15,25 +15,18 @@ from turnscore_wire.v1 import turnscore_pb2
 USER = {"speaker": "user", "text": "a"}
 MANY = [{}] * 100_000
 WRONG_REQUESTS = [
-    (b"", "body"),
-    (b'{"response": "a"', "body"),
-    (b"\xff\xfe", "body"),
-    (b"[" * 100_000, "body"),
-    (b"{}", "response"),
-    (b'{"response": " \\n"}', "response"),
-    (b'{"response": "a\\u0000"}', "response"),
+    (b"", "body"), (b'{"response": "a"', "body"), (b"\xff\xfe", "body"), (b"[" * 100_000, "body"),
+    (b"{}", "response"), (b'{"response": " \\n"}', "response"), (b'{"response": "a\\u0000"}', "response"),
     (b'{"response": "\\ud800"}', "response"),
     (b'{"response": "a", "context": [{"speaker": "bot", "text": "b"}]}', "context.0.speaker"),
     (b'{"response": "a", "context": [{"speaker": "user"}]}', "context.0.text"),
     (b'{"response": "a", "context": [{"speaker": "user", "text": "b", "mood": 1}]}', "context.0.mood"),
-    (b'{"response": "a", "scorers": []}', "scorers"),
-    (b'{"response": "a", "deadline_ms": 0}', "deadline_ms"),
+    (b'{"response": "a", "scorers": []}', "scorers"), (b'{"response": "a", "deadline_ms": 0}', "deadline_ms"),
     (b'{"response": "a", "options": {"fed": 1}}', "options.fed"),
     (b'{"response": "a", "unheard": 1}', "unheard"),
     (b'{"response": "a", "options": {"fed": {"\\ud800": 1}}}', "options"),
-    (b'{"response": "a", "\\ud800": 1}', "body"),
-    ('{"response": "a"}'.encode("utf-16"), "body"),
-]
+    (b'{"response": "a", "\\ud800": 1}', "body"), ('{"response": "a"}'.encode("utf-16"), "body"),
+]  # fmt: skip
 
 
 async def decode_items(body, limits):
@@ -101,14 +94,14 @@ async def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body
     assert item.message == alone.value.message
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        (MANY_FIELDS, "body"),
-        ({"response": "a", "context": [USER, MANY_FIELDS]}, "context.1"),
-        ({"response": "a", "options": {name: {} for name in MANY_FIELDS}}, "options"),
-    ],
-)
+MANY_FIELDED = [
+    (MANY_FIELDS, "body"),
+    ({"response": "a", "context": [USER, MANY_FIELDS]}, "context.1"),
+    ({"response": "a", "options": {name: {} for name in MANY_FIELDS}}, "options"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field"), MANY_FIELDED)
 def test_an_object_of_very_many_fields_is_refused_without_noting_each(fields, field):
     with pytest.raises(InvalidRequestError, match="more than 64 fields") as refused:
         decode(ScoreRequest, json.dumps(fields).encode())

@@ -35,14 +35,14 @@ def raw(channel, method="Score"):
     return channel.unary_unary(f"/{SERVICE}/{method}")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\xff",
-        b"\x2a\x02\xff\xff",  # field 5, response, with bytes that are not UTF-8
-        b"\x12\xc8\x01" + b"\x0a" * 200,
-    ],
-)
+NO_MESSAGES = [
+    b"\xff",
+    b"\x2a\x02\xff\xff",  # field 5, response, with bytes that are not UTF-8
+    b"\x12\xc8\x01" + b"\x0a" * 200,
+]
+
+
+@pytest.mark.parametrize("data", NO_MESSAGES)
 async def test_bytes_that_are_no_message_are_refused_and_counted(data):
     before = requests("score", "invalid_request")
     async with (
@@ -331,14 +331,14 @@ async def test_renewed_files_are_taken_up_and_broken_ones_are_not(tmp_path, capl
         assert await shown_certificate(server) == der("renewed_server")
 
 
-@pytest.mark.parametrize(
-    "group",
-    [
-        {**TLS, "tls_key_file": private_key("caller")},
-        {**TLS, "tls_cert_file": private_key("server")},
-        {**TLS, "tls_client_ca_file": Path(__file__)},
-    ],
-)
+NO_CERTIFICATES = [
+    {**TLS, "tls_key_file": private_key("caller")},
+    {**TLS, "tls_cert_file": private_key("server")},
+    {**TLS, "tls_client_ca_file": Path(__file__)},
+]
+
+
+@pytest.mark.parametrize("group", NO_CERTIFICATES)
 def test_files_that_make_no_certificate_end_the_start_by_name(group):
     settings = Settings.model_validate({"grpc": group})
     with pytest.raises(UnusableCertificateError, match="server"):

@@ -85,13 +85,10 @@ async def test_no_version_uses_what_another_read_while_it_is_switched_shadowed_a
     for version, marks in MARKS.items():
         make_quality_version(tmp_path / version, version, marks=marks)
     settings = {
-        "models": f"{tmp_path / '1.0.0'}/",
-        "shadow": f"{tmp_path / '7.0.0'}=1",
-        "split": f"{tmp_path / '8.0.0'}=0.5",
-        "runtime": {"threads": 1, "concurrent_batches": 1},
-        "cache": {"ttl_seconds": 0},
-        "default_deadline_ms": 60_000,
-    }
+        "models": f"{tmp_path / '1.0.0'}/", "shadow": f"{tmp_path / '7.0.0'}=1",
+        "split": f"{tmp_path / '8.0.0'}=0.5", "runtime": {"threads": 1, "concurrent_batches": 1},
+        "cache": {"ttl_seconds": 0}, "default_deadline_ms": 60_000,
+    }  # fmt: skip
     loader = ModelLoader(Settings.model_validate(settings).loading())
     runtime = Runtime(Settings.model_validate(settings), loader)
     runtime.start()
