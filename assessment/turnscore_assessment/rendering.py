@@ -23,7 +23,6 @@ from turnscore_assessment.figures import Interval, jsonable, plain
 from turnscore_assessment.files import to_csv, to_json_text, write_text
 
 NOTHING = "-"
-PLAIN_WIDTH = 240  # Columns where the output is not a terminal. Chosen: the widest table fits.
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,8 @@ def to_html(page: Page) -> str:
 
 def print_page(page: Page, result: object = None, output: Path | None = None) -> None:
     """Prints each section's tables and sentences, and the summary last; writes the result as JSON where asked."""
-    console = Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
+    # Columns where the output is not a terminal. Chosen: the widest table fits.
+    console = Console() if Console().is_terminal else Console(width=240)
     for section in page.sections:
         for table in section.tables:
             printed = rich.table.Table(*table.header, title=table.caption or None, title_justify="left")

@@ -17,7 +17,6 @@ from telegram.ext import Application, ContextTypes, ExtBot, MessageHandler, filt
 from turnscore_client import AsyncBackgroundScorer, AsyncTurnScoreClient, Scored
 
 MAX_CHATS, MAX_TURNS = 10_000, 20
-OBSERVER_GROUP = -1  # handlers of a lower group come first; every group gets the update
 
 
 class Chats:
@@ -73,7 +72,8 @@ def show(scored: Scored) -> None:
 def build(bot: ScoredBot) -> Application[Any, Any, Any, Any, Any, Any]:
     """The application around the bot: the observer first, then the bot's own handlers."""
     application = Application.builder().bot(bot).build()
-    application.add_handler(MessageHandler(filters.TEXT, bot.observe), group=OBSERVER_GROUP)
+    # handlers of a lower group come first; every group gets the update
+    application.add_handler(MessageHandler(filters.TEXT, bot.observe), group=-1)
     application.add_handler(MessageHandler(filters.TEXT & ~filters.COMMAND, answer))
     return application
 

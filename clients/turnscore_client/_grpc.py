@@ -69,10 +69,6 @@ def credentials_of(tls: Tls | None) -> "grpc.ChannelCredentials | None":
 
 
 STREAM = "/turnscore.v1.TurnScorer/ScoreStream"
-_DETAILS_KEY = "grpc-status-details-bin"
-_PUSHBACK_KEY = "grpc-retry-pushback-ms"
-# In the sentence of a message that a gRPC library did not take for its size; its status is RESOURCE_EXHAUSTED.
-_BEYOND_THE_TRANSPORT = "larger than max"
 
 
 class StatusError(grpc.RpcError):
@@ -135,7 +131,8 @@ def error_of(failed: Any, address: str) -> _errors.TurnScoreError | OutOfTimeErr
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return _errors.NotFoundError(f"the service at {address} does not know this call")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        if _BEYOND_THE_TRANSPORT in sentence:
+        # In the sentence of a message that a gRPC library did not take for its size; its status is RESOURCE_EXHAUSTED.
+        if "larger than max" in sentence:
             return _errors.TooLargeError(sentence, BODY_FIELD)
         return _errors.OverloadedError(sentence or f"no room at {address}", retry_after_ms=_pushback_ms(failed))
     message = f"status {code.name} without turnscore's details; is something else at {address}?"
@@ -156,7 +153,7 @@ def last_reply(failed: Any, address: str, *, is_open: bool) -> ConversationReply
 def _reported_by_the_service(failed: Any) -> ErrorReply | None:
     """The error reply in the trailers, where turnscore sent the status."""
     try:
-        [detail] = turnscore_pb2.Status.FromString(_trailers(failed).get(_DETAILS_KEY, b"")).details
+        [detail] = turnscore_pb2.Status.FromString(_trailers(failed).get("grpc-status-details-bin", b"")).details
         reply = turnscore_pb2.ErrorReply()
         if not isinstance(detail, AnyMessage) or not detail.Unpack(reply):
             return None
@@ -167,7 +164,7 @@ def _reported_by_the_service(failed: Any) -> ErrorReply | None:
 
 def _pushback_ms(failed: Any) -> int | None:
     """When to come back, in the form for gRPC's own retries (gRPC proposal A6); None for anything but a number."""
-    pushback = str(_trailers(failed).get(_PUSHBACK_KEY, ""))
+    pushback = str(_trailers(failed).get("grpc-retry-pushback-ms", ""))
     return int(pushback) if pushback.isascii() and pushback.isdecimal() and len(pushback) < 10 else None
 
 

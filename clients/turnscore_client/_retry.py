@@ -19,8 +19,6 @@ from turnscore_client._errors import (
 )
 from turnscore_client._settings import check_timeout
 
-_NOBODY_BEHIND = (502, 503, 504)  # what a proxy answers while the service behind it restarts (RFC 9110, 15.6)
-
 
 class SystemClock:
     def now(self) -> float:
@@ -68,7 +66,8 @@ def is_retryable(error: TurnScoreError) -> bool:
     if isinstance(error, ServiceError):
         return ERROR_TABLE[error.code].is_retryable
     if isinstance(error, UnexpectedReplyError):
-        return error.status in _NOBODY_BEHIND
+        # what a proxy answers while the service behind it restarts (RFC 9110, 15.6)
+        return error.status in (502, 503, 504)
     return isinstance(error, ConnectionFailedError)
 
 

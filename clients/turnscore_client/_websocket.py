@@ -27,7 +27,6 @@ with needs_extra("websocket", "conversation() over a WebSocket"):
     )
 
 T = TypeVar("T")
-_PATH = "/v1/conversations"
 _LOOK_SECONDS = 0.5  # how often a caller who waits looks whether the conversation's thread still runs
 
 _LOGGER = logging.getLogger("turnscore_client.websocket")
@@ -157,7 +156,7 @@ def _handshake(
     left = attempts.check_time()
     own = dict(headers)
     return {
-        "uri": "ws" + url.removeprefix("http") + _PATH,
+        "uri": "ws" + url.removeprefix("http") + "/v1/conversations",
         "ssl": context,
         "user_agent_header": own.pop("User-Agent"),
         "additional_headers": own,

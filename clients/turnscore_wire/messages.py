@@ -88,7 +88,6 @@ class Turn(WireRequest):
 MessageRole = Literal["user", "assistant", "system", "developer", "tool", "function"]
 
 _ROLES = frozenset(get_args(MessageRole))
-_TOOL_ROLES = frozenset({"tool", "function"})
 _SPEAKERS = frozenset({"user", "assistant"})
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 _SKIPPED_PARTS = frozenset(
@@ -165,7 +164,7 @@ class ChatMessage(BaseModel):
     @property
     def goes_on(self) -> bool:
         """Whether tools are at work after it."""
-        return self.calls_tools or self.role in _TOOL_ROLES or self.brings_results
+        return self.calls_tools or self.role in ("tool", "function") or self.brings_results
 
     @property
     def brings_results(self) -> bool:

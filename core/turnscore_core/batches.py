@@ -186,13 +186,11 @@ class PackCollector:
         return found
 
 
-_MEMORY_RETRY_MS = 1000  # milliseconds after which other processes may have given memory back
-
-
 def to_scoring_error(cause: BaseException) -> ScoringError:
     """What failed a pack, as its callers get it."""
     if isinstance(cause, FailedScoringError):
         return cause
     if isinstance(cause, OutOfMemoryError):
-        return OverloadedError("the device has no memory left for this turn", retry_after_ms=_MEMORY_RETRY_MS)
+        # After which other processes may have given memory back
+        return OverloadedError("the device has no memory left for this turn", retry_after_ms=1000)
     return FailedScoringError("the model failed on this turn")

@@ -230,7 +230,6 @@ Loader = Callable[[LoadSettings], Mapping[str, LoadedScorer]]
 
 _NEVER = Deadline(math.inf)
 _LOCAL = "local"  # the request id of what no service answered
-_NO_TURNS = "encoder"  # the kind that compares texts: it scores no turn
 _LOGGER = logging.getLogger("turnscore.engine")
 
 
@@ -480,7 +479,7 @@ def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) 
     references = {
         manifest.scorer: (folder, manifest.kind, manifest.stand_in)
         for folder, manifest in ((each, read_manifest(each)) for each in folders)
-        if manifest.kind != _NO_TURNS or models is not None
+        if manifest.kind != "encoder" or models is not None  # which scores no turn
     }
     if not scorers:
         of_system = [name for name, (_, kind, _) in references.items() if find_scorer(kind)[0].speaker == "system"]

@@ -47,8 +47,6 @@ def _perform(work: Callable[[], _Result], done: "Future[_Result]") -> None:
 
 
 _PR_SET_PDEATHSIG = 1  # prctl(2): the signal that this process gets when the thread that started it ends
-_OOM_SCORE = Path("/proc/self/oom_score_adj")
-_ENDED_FIRST = "1000"  # proc_pid_oom_score_adj(5): of all processes
 
 
 class PreflightRequest(BaseModel):
@@ -90,7 +88,7 @@ def end_with_parent() -> None:
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError):
-        _OOM_SCORE.write_text(_ENDED_FIRST)
+        Path("/proc/self/oom_score_adj").write_text("1000")  # proc_pid_oom_score_adj(5): of all processes
 
 
 def main() -> None:
@@ -107,7 +105,6 @@ _COMMAND = (sys.executable, "-P", "-m", "turnscore_core.preflight")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
 MOST_KEPT = 1 << 16  # bytes of what a process printed. Chosen: a traceback and its warnings, and above any result
 _LAST_WORDS_SECONDS = 10.0  # for what stands in the pipes of a process that has ended
-_MOST_SHOWN = 300  # characters of a failed process's last line
 
 _LOGGER = logging.getLogger("turnscore.models")
 
@@ -207,7 +204,7 @@ def _describe_end(preflight: str, status: int, complained: str) -> str:
         name = signal.Signals(-status).name
         return f"was ended by {name}{': its graph crashes here' if name in _CRASHES else ''}"
     _LOGGER.error("%s failed: %s", preflight, complained.strip())
-    last = complained.strip().rpartition("\n")[2][-_MOST_SHOWN:]
+    last = complained.strip().rpartition("\n")[2][-300:]
     return f"failed: {last or f'exit status {status}'}; the log has all that it printed"
 
 

@@ -28,7 +28,6 @@ from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, describ
 from turnscore_corpus.outputs.stores import hold_folder, open_store
 
 STOPPED = 3  # the exit code of a run that the same command resumes
-_USAGE = 2
 
 
 @contextmanager
@@ -41,14 +40,10 @@ def reported_errors() -> Iterator[None]:
         raise typer.Exit(STOPPED) from None
     except (BadColumnsError, OptionsError) as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(_USAGE) from None
+        raise typer.Exit(2) from None
     except (CorpusError, BundleError, DeviceError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
-
-
-PAUSE_SECONDS = 10.0  # Seconds between two lines of a log. As Ray Data and `turnscore score` do.
-TERMINAL_SECONDS = 1.0
 
 
 class Progress:
@@ -56,7 +51,8 @@ class Progress:
         """`rows` counts all rows, `rows_done` those of earlier runs."""
         self._rows, self._rows_before = rows, rows_done
         self._began_at = self._told_at = time.monotonic()
-        self._pause = TERMINAL_SECONDS if sys.stderr.isatty() else PAUSE_SECONDS
+        # Seconds between two lines of a log. As Ray Data and `turnscore score` do.
+        self._pause = 1.0 if sys.stderr.isatty() else 10.0
         self.rows = self.turns = self.set_aside = 0
 
     def note(self, block: BlockManifest) -> None:
@@ -171,8 +167,6 @@ def _interruptible() -> Iterator[None]:
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score corpora of dialogues without a service.")
-_NAMESPACE: TypeAdapter[str] = TypeAdapter(CacheNamespace)
-_OPTIONS = TypeAdapter(dict[str, dict[str, Any]])
 
 
 Text = str | None
@@ -319,7 +313,7 @@ def _read_redis(text: str | None) -> str | None:
 def _read_namespace(text: str) -> str:
     """The name, checked as the cache checks it."""
     try:
-        return _NAMESPACE.validate_python(text)
+        return TypeAdapter(CacheNamespace).validate_python(text)
     except ValidationError as error:
         raise typer.BadParameter(describe_refusal(error)[1], param_hint="--redis-namespace") from None
 
@@ -330,7 +324,7 @@ def _read_options(text: str | None) -> dict[str, dict[str, Any]]:
         return {}
     try:
         raw = text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8")
-        return _OPTIONS.validate_python(json.loads(raw))
+        return TypeAdapter(dict[str, dict[str, Any]]).validate_python(json.loads(raw))
     except ValidationError as error:
         raise typer.BadParameter(": ".join(describe_refusal(error)), param_hint="--options") from None
     except (OSError, ValueError) as error:

@@ -8,7 +8,6 @@ from typing import Any
 
 _WIDTH, _HEIGHT, _PER_ROW = 8, 7, 3
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-_SCHEMA = 36  # as Grafana's SDK for 10.1 has it; later ones read it
 Json = dict[str, Any]
 
 
@@ -60,7 +59,7 @@ def _dashboard(uid: str, title: str, panels: Sequence[Json]) -> Json:
         "uid": uid,
         "title": title,
         "tags": ["turnscore"],
-        "schemaVersion": _SCHEMA,
+        "schemaVersion": 36,  # as Grafana's SDK for 10.1 has it; later ones read it
         "editable": True,
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "30s",

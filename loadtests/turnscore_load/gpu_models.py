@@ -174,9 +174,6 @@ class PackedTurn:
         return FedBatch([self._conversation], self._eos_id, backend.round_width).feeds()
 
 
-BATCHES_AT_ONCE = (1, 2)  # one alone, or one computing while another is copied, as the service does
-
-
 def open_backend(graph: Path, device: Device) -> Backend:
     """The graph as the service opens it there."""
     if device.kind == "cpu":
@@ -201,7 +198,7 @@ def best_turns_per_second(backend: Backend, batches: Sequence[Feeds], runs: int)
     """The most turns per second over the batches, one at a time or two at once."""
     best = 0.0
     for feeds in batches:
-        for at_once in BATCHES_AT_ONCE:
+        for at_once in (1, 2):  # one alone, or one computing while another is copied, as the service does
             count = max(runs, 2 * at_once)
             with ThreadPoolExecutor(at_once) as pool:
                 list(pool.map(lambda _: backend.run(feeds), range(4 * at_once)))  # noqa: B023 every thread has its buffers

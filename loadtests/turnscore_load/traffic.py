@@ -22,7 +22,6 @@ Item = dict[str, Any]  # A score request as it travels.
 # Share of made-up words. Fitted: a word is then 1.26 word pieces and 1.37 of GPT-2's tokens; in the dialogues of the
 # table, 1.29 and 1.36 were measured.
 MADE_UP_SHARE = 0.1
-REMEMBERED_ITEMS = 512  # how far back a repeat may reach; chosen
 PUNCTUATED_SHARE = 0.67  # Share of turns that end in . ? or !, measured in the dialogues of the table.
 
 _FOLDER = Path(__file__).parent
@@ -98,7 +97,7 @@ class Traffic:
         self._settings = settings
         self._chance = random.Random(f"{settings.seed}/{user}")
         self._choice = _choice(settings)
-        self._asked: deque[TrafficItem] = deque(maxlen=REMEMBERED_ITEMS)
+        self._asked: deque[TrafficItem] = deque(maxlen=512)  # how far back a repeat may reach; chosen
         self._fresh = self._converse()
 
     def next_ask(self) -> TrafficItem:

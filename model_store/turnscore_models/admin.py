@@ -15,7 +15,6 @@ from turnscore_models.manifest import BundleError
 FOLDER_VARIABLE = "TURNSCORE_ADMIN__FOLDER"
 SOCKET_SUFFIX = ".sock"
 MOST_BYTES = 65_536  # of an order, whose reference has 4,096 characters at most; chosen
-_MOST_REPLY_BYTES = 1 << 20
 _CONNECT_SECONDS = 5.0
 # A model of some gigabytes is read and proved in minutes; then the old one's requests are waited for. Chosen.
 _ANSWER_SECONDS = 900.0
@@ -111,7 +110,7 @@ def _ask(connection: socket.socket, path: Path, order: AdminOrder) -> AdminRepor
     try:
         connection.sendall(order.model_dump_json(exclude_none=True).encode() + b"\n")
         with connection.makefile("rb") as reply:
-            return AdminReport.model_validate_json(reply.readline(_MOST_REPLY_BYTES))
+            return AdminReport.model_validate_json(reply.readline(1 << 20))
     except TimeoutError:
         raise AdminError(f"the worker at {path} has not answered for {_ANSWER_SECONDS:g} s") from None
     except (OSError, ValidationError) as error:

@@ -38,7 +38,6 @@ _UNCHECKED = frozenset({MANIFEST_FILE, "model.yaml"})
 _DECIDING = {"kind", "graphs", "heads", "tokenizer", "calibration", "token_limit", "options"}
 # Of a manifest, calibration, self-test or heads file. The largest that ships has 13 kB.
 MAX_DOCUMENT_BYTES = 1024 * 1024
-_COPY_BYTES = 1 << 20
 _MOST_NAMED = 5  # chosen: enough to see what kind of files they are
 
 _Document = TypeVar("_Document", bound=BaseModel)
@@ -284,7 +283,7 @@ def private_copy(bundle: Bundle) -> Iterator[Bundle]:
 def _copy_hashed(source: Path, target: Path) -> str:
     total = hashlib.sha256()
     with source.open("rb") as read, target.open("wb") as written:
-        while piece := read.read(_COPY_BYTES):
+        while piece := read.read(1 << 20):
             total.update(piece)
             written.write(piece)
     return total.hexdigest()

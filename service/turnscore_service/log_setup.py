@@ -18,8 +18,6 @@ _SERVER_LOGGERS = ("bentoml", "uvicorn")
 # BentoML gives these handlers of their own besides, so that every line came twice, once as plain text.
 _HANDLED_ABOVE = ("uvicorn.error", "circus")
 _SERVER_ERRORS_LOGGER = "uvicorn.error"
-# Without a handler the server does not even make its line for each request; `log_requests` is ours.
-_ACCESS_LOGGER = "uvicorn.access"
 
 
 def _is_no_refused_handshake(record: logging.LogRecord) -> bool:
@@ -81,6 +79,7 @@ def set_up_logging(level: str) -> None:
     socket = logging.getLogger(WEBSOCKET_LOGGER)
     socket.setLevel(logging.WARNING)
     socket.filters = [_is_no_refused_handshake]
-    access = logging.getLogger(_ACCESS_LOGGER)
+    # Without a handler the server does not even make its line for each request; `log_requests` is ours.
+    access = logging.getLogger("uvicorn.access")
     access.handlers = []
     access.propagate = False

@@ -14,9 +14,6 @@ from turnscore_core.inference.onnx_backend import DeviceError, load_onnxruntime
 
 from turnscore_service.settings.service import Settings, read_settings
 
-# Between two requests of a connection; `bentoml serve --timeout-keep-alive` by default (docs/security.md).
-_KEEP_ALIVE_SECONDS = 5
-
 
 def serve() -> None:
     """Serve what the TURNSCORE_ variables say, in this process; with several workers, under BentoML's supervisor."""
@@ -48,7 +45,8 @@ def _serve_alone(settings: Settings) -> None:
     config = uvicorn.Config(
         TurnScore.to_asgi(is_main=True),  # type: ignore[attr-defined]
         log_config=None,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        # Between two requests of a connection; `bentoml serve --timeout-keep-alive` by default (docs/security.md).
+        timeout_keep_alive=5,
         server_header=False,
     )
     uvicorn.Server(config).run(sockets=[listener])

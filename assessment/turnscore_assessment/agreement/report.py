@@ -23,8 +23,6 @@ Level = Literal["turn", "dialogue"]
 CHARACTERS, WORDS = "length in characters", "length in words"
 POSITION: Mapping[Level, str] = {"turn": "position in the dialogue", "dialogue": "turns in the dialogue"}
 
-JUDGED_TURNS = "people's judgements of turns"
-JUDGED_DIALOGUES = "people's judgements of dialogues"
 AVERAGED_TURNS = "means of people's judgements of turns, as the file judges no dialogue"
 
 
@@ -89,7 +87,7 @@ def observe(dialogues: Sequence[JudgedDialogue], parts: Sequence[tuple[ScoredFil
         ScoreColumn(name, _floats(column), True)
         for name, column in zip((CHARACTERS, WORDS, POSITION[level]), zip(*measures, strict=True), strict=True)
     ]
-    judged = JUDGED_TURNS if level == "turn" else JUDGED_DIALOGUES
+    judged = f"people's judgements of {level}s"
     is_averaged = level == "dialogue" and all(dialogue.quality is None for dialogue in dialogues)
     against = AVERAGED_TURNS if is_averaged else judged
     dialogue_of = np.array([number for number, _ in qualities], dtype=np.intp)
@@ -218,7 +216,6 @@ def _cells(group: Group, row: MeasuredColumn) -> list[object]:
 
 
 PANEL_INCHES = 4.2
-DOTS_PER_INCH = 120
 MOST_COLOURS = 10  # Systems with a colour of their own, as many as matplotlib's default cycle has.
 
 
@@ -233,7 +230,7 @@ def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:
         for down, name in enumerate(names):
             _draw_panel(panels[down][across], level, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DOTS_PER_INCH)
+    figure.savefig(path, dpi=120)
 
 
 def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:

@@ -131,7 +131,6 @@ def read_persona_chat(paths: Sequence[Path]) -> Iterator[Record]:
 
 DBDC3_SYSTEMS = {"iris": "IRIS", "ticktock": "TKTK", "tktk": "TKTK", "yi": "YI"}
 DBDC3_SPEAKERS = {"U": "user", "S": "system"}
-BREAKDOWNS = ("O", "T", "X")
 _SPEAKER = re.compile(r"^(User|System): ?")
 
 
@@ -205,7 +204,7 @@ def _convert_breakdown(turn: Mapping[str, Any], each: Original) -> Record:
     row: Record = {"speaker": speaker, "text": str(turn["utterance"])}
     votes = Counter(str(given["breakdown"]) for given in turn.get("annotations", ()))
     if votes:
-        row["breakdown_votes"] = {kind: votes[kind] for kind in BREAKDOWNS}
+        row["breakdown_votes"] = {kind: votes[kind] for kind in ("O", "T", "X")}
     return row
 
 

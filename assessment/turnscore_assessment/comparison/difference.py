@@ -78,7 +78,6 @@ LEAST_DIALOGUES = 4
 LEAST_PAIRS = 6  # Fewest pairs: five can be exchanged in 32 ways, so that p is never below .06.
 DRAWS_AT_ONCE = 2_000_000  # Numbers drawn together. Chosen: some 50 MB of memory.
 ROUNDING = 1e-12  # Share of a value below which a spread is rounding. Chosen: float64 leaves about 1e-16.
-HALVINGS = 40
 # How far the interval's end is looked for, in multiples of the largest score. Chosen: with as many dialogues as
 # LEAST_DIALOGUES and 70 arrangements, every end is found.
 MOST_REACH = 1e9
@@ -240,7 +239,7 @@ def _find_reach(zero: float, count: Count, direction: int) -> float:
             outside *= 2
             if outside > MOST_REACH:
                 return math.inf
-    for _ in range(HALVINGS):
+    for _ in range(40):  # halvings
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if is_held(middle) else (inside, middle)
     return inside

@@ -23,9 +23,6 @@ from turnscore_assessment.ratings.scoring import check_pair, choose_column, cont
 # Means that the betting sequence tries. Chosen: the interval is rounded outwards by at most .05 % of the range.
 CANDIDATES = 2001
 BOLDEST_BET = 0.5  # Share of the capital that one observation may take. The paper's own choice (its c).
-# Fewest observations for the asymptotic sequence. Chosen: with fewer, the variance of ratings is hardly known.
-BURN_IN = 30
-TIGHTEST_AT = 200  # Observations at which the asymptotic sequence is tightest. Chosen: the size of a usual study.
 
 
 @dataclass(frozen=True)
@@ -115,8 +112,10 @@ class AsymptoticSequence:
     """Holds asymptotically, from `burn_in` observations on; unbounded before. Needs no bounds."""
 
     alpha: float = 0.05
-    burn_in: int = BURN_IN
-    tightest_at: int = TIGHTEST_AT
+    # Fewest observations. Chosen: with fewer, the variance of ratings is hardly known.
+    burn_in: int = 30
+    # Observations at which the sequence is tightest. Chosen: the size of a usual study.
+    tightest_at: int = 200
 
     def follow(self, observations: ArrayLike, null: float = 0.0) -> FollowedMean:
         """The interval after each observation, the running intersection of those so far."""

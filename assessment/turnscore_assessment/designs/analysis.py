@@ -191,7 +191,6 @@ def _standardize(values: Floats, table: OptionTable) -> Floats:
         return np.where(is_spread, distances / deviations, np.nan)
 
 
-SPLITS = 100  # Random splits of the raters in halves, as Kiritchenko & Mohammad (2017) make.
 LEAST_ITEMS = 3  # Fewest items in both halves for a correlation: of two it is always 1 or -1. Specified.
 
 
@@ -206,8 +205,11 @@ class RaterAgreement:
     split_half: float | None
 
 
-def measure_rater_agreement(values: Floats, table: OptionTable, *, splits: int = SPLITS) -> RaterAgreement:
-    """The agreement about items; a rater's several answers about one item count by their mean."""
+def measure_rater_agreement(values: Floats, table: OptionTable, *, splits: int = 100) -> RaterAgreement:
+    """The agreement about items; a rater's several answers about one item count by their mean.
+
+    `splits`: random splits of the raters in halves, as Kiritchenko & Mohammad (2017) make.
+    """
     kept = np.isfinite(values)
     try:
         ratings = lay_out(table.item[kept], table.rater[kept], values[kept])

@@ -17,8 +17,6 @@ from turnscore_assessment.files import StrictForm, check_row, read_csv, read_row
 from turnscore_assessment.ratings.rating_file import Name, Number, RatedDialogueTurn
 
 LARGEST_MAGNITUDE = 999.0  # Upper end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019).
-STANDARD = 100.0  # Worth of the reference in rank-based magnitude estimation, ibid.
-POINTS = 6  # Points of a Likert scale, ibid.
 LONGEST_NAME = 200
 MOST_CRITERIA = 20
 MOST_SYSTEMS = 200
@@ -163,8 +161,9 @@ class DesignSpec:
     raters: Annotated[int, Option(min=1, help="Sheets to make.")]
     per_rater: Annotated[int | None, Option(min=1, help="Dialogues per rater; else all.")] = None
     tuple_size: Annotated[int, Option(min=2, max=LARGEST_TUPLE, help="Options of a question of choices.")] = 4
-    points: Annotated[int, Option(min=2, max=100, help="Of a Likert scale.")] = POINTS
-    standard: Annotated[float, Option(min=1, max=999, help="Rank-based magnitude: the reference's worth.")] = STANDARD
+    # The defaults of `points` and `standard` are those of Santhanam & Shaikh (INLG 2019).
+    points: Annotated[int, Option(min=2, max=100, help="Of a Likert scale.")] = 6
+    standard: Annotated[float, Option(min=1, max=999, help="Rank-based magnitude: the reference's worth.")] = 100.0
     study: Annotated[str, Option(help="The study's name.")] = "study"
     seed: SeedOption = 0
 

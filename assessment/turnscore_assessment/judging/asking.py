@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 Tokens = tuple[int, int]  # Of what was sent, and of what came back.
 
-RETRIES = 6  # Of a call, by the client: it waits as Retry-After says, else .5 s to 8 s. Chosen: half a minute.
 AGAIN = 2  # How often a turn without a usable answer is asked again, alone. Chosen.
 FAILURES_IN_A_ROW = 10  # Calls without a single mark, after which the run stops. Chosen: the cause is not the turns.
 CALLS_AT_ONCE = 50  # Calls whose turns are shuffled together. Chosen: a call has turns of many dialogues.
@@ -171,7 +170,8 @@ class Judges:
         key = os.environ.get("OPENAI_API_KEY") or ("none" if self.base_url else None)
         if key is None:
             raise JudgeError("set OPENAI_API_KEY, or give the address of an endpoint that needs no key by --base-url")
-        return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=RETRIES, timeout=self.timeout)
+        # The client repeats a call: it waits as Retry-After says, else .5 s to 8 s. Chosen: half a minute.
+        return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=6, timeout=self.timeout)
 
 
 def estimate_tokens(text: str) -> int:

@@ -183,7 +183,6 @@ def _check_degraded(path: Path, dialogues: Sequence[RatedDialogue]) -> None:
         raise BadFileError(path, 0, "degraded: every system is")
 
 
-DEGRADED_SYSTEM = "QualityControl"
 LARGEST = 100.0
 
 # What each criterion is about, in our words; the published interface has its own.
@@ -233,7 +232,7 @@ def _convert(path: Path, number: int, record: dict[str, Any]) -> RatedDialogue:
         "hit": record.get("hit"),
         "position": record.get("position"),
         "system": record.get("model"),
-        "degraded": record.get("model") == DEGRADED_SYSTEM,
+        "degraded": record.get("model") == "QualityControl",
         "ratings": {name: LARGEST - given if name in NEGATIVE else given for name, given in ratings.items()},
         "topic": _find_topic(record.get("topic")),
         "turns": record.get("turns", ()),

@@ -53,11 +53,11 @@ from turnscore_assessment.references.word_metrics import (
     make_sentence_bleu,
 )
 
-MOST_TEXTS = 1000  # Most hypotheses, and references, of one row. Chosen: a row then makes a million pairs at most.
 MOST_CHARS = 100_000  # Most characters of one text. Chosen: far beyond any reply.
 
 Text = Annotated[str, Field(max_length=MOST_CHARS, strict=True)]
-Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_TEXTS)]
+# Most hypotheses, and references, of one row. Chosen: a row then makes a million pairs at most.
+Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +372,6 @@ def correlate_contexts(scores: Floats, ratings: Floats, contexts: Sequence[str])
 
 
 Level = Literal["segment", "corpus"]
-GROWING: Final = ("max", "mean")  # Reducers whose correlation is also taken with the first one, two, ... references.
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,6 +479,7 @@ def _list_columns(metric: Metric, rows: Sequence[ReferencedReplies], reducers: S
     most = max(len(row.references) for row in rows)
     columns: list[tuple[str, int]] = []
     for reducer in (each for each in reducers if fits(each, metric)):
-        counts = range(1, most + 1) if reducer in GROWING else [1 if reducer == "single" else most]
+        # Reducers whose correlation is also taken with the first one, two, ... references.
+        counts = range(1, most + 1) if reducer in ("max", "mean") else [1 if reducer == "single" else most]
         columns += [(reducer, count) for count in counts]
     return columns

@@ -248,8 +248,6 @@ def make_gleu(tokenisation: str = "blanks") -> Metric:
     )
 
 
-_JAR_SECONDS = 3600  # Seconds for one run of the jar. Chosen: 40,000 pairs take a minute.
-_JAR_MEMORY = "-Xmx2G"
 _SEGMENT = re.compile(r"^Segment \d+ score:\s+(\S+)$", re.MULTILINE)
 _FINAL = re.compile(r"^Final score:\s+(\S+)$", re.MULTILINE)
 
@@ -298,7 +296,7 @@ def make_meteor(jar: Path | None) -> Metric:
         raise MissingResourceError("meteor is computed by METEOR 1.5's jar: name it with --meteor-jar")
     if (java := shutil.which("java")) is None:
         raise MissingResourceError("meteor is computed by METEOR 1.5's jar, and there is no java to run it")
-    program = (java, _JAR_MEMORY, "-jar", str(jar))
+    program = (java, "-Xmx2G", "-jar", str(jar))
 
     def compare_jointly(groups: Sequence[Group]) -> Floats:
         found = np.array([float(score) for score in _SEGMENT.findall(_run_jar(program, groups))])
@@ -326,7 +324,8 @@ def _run_jar(program: Sequence[str], groups: Sequence[Group]) -> str:
         lines = (_clean_line(others[place % len(others)]) for _, others in groups for place in range(most))
         other_file.write_text("".join(lines), encoding="utf-8")
         command = (*program, str(own_file), str(other_file), "-l", "en", "-norm", "-r", str(most))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_JAR_SECONDS, check=False)  # noqa: S603
+        # Seconds for one run of the jar. Chosen: 40,000 pairs take a minute.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)  # noqa: S603
     if done.returncode:
         raise MissingResourceError(f"METEOR's jar failed: {done.stderr.strip()[-200:]}")
     return done.stdout

@@ -14,9 +14,9 @@ from turnscore_assessment.ratings.rating_file import MOST_CRITERIA, Criterion, N
 
 MOST_SYSTEMS = 50  # Most systems. Chosen: a worker meets a part of them.
 PLAN_BYTES = 1_000_000  # Most bytes of STUDY.toml. Chosen: far above a long consent text.
-LONGEST_TEXT = 20_000  # Most characters of a consent text or of the instructions. Chosen: some six printed pages.
 
-LongText = Annotated[str, Field(max_length=LONGEST_TEXT)]
+# Most characters of a consent text or of the instructions. Chosen: some six printed pages.
+LongText = Annotated[str, Field(max_length=20_000)]
 
 
 class BadPlanError(AssessmentError):

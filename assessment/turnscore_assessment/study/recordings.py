@@ -132,7 +132,6 @@ def _read_said(connection: Connection, study_id: int) -> dict[str, list[RatedDia
 
 POLL_SECONDS = 20.0  # Seconds between looks for dialogues without scores. Chosen: no rater waits for them.
 CALL_SECONDS = 60.0
-AT_A_TIME = 16  # Dialogues that are read from the database at once.
 
 _log = logging.getLogger(__name__)
 
@@ -229,6 +228,6 @@ def _find_unscored(
         select_of_study(study_id, dialogues.c.id, dialogues.c.system, dialogues.c.recorded)
         .where(dialogues.c.state == "rated", dialogues.c.scores.is_(None), dialogues.c.id.not_in(list(but)))
         .order_by(dialogues.c.rated_at)
-        .limit(AT_A_TIME)
+        .limit(16)  # Dialogues that are read from the database at once.
     ).all()
     return [(row.id, row.system, row.recorded, read_texts(connection, row.id)) for row in rows]

@@ -353,11 +353,6 @@ def _refuse(refusal: StudyRefusal, sentence: str = "") -> Response:
     return JSONResponse({"error": error}, status_code=refusal.status)
 
 
-# Connections beyond which the server answers 503. Chosen: twenty times the default of dialogues that may be open.
-MOST_CONNECTIONS = 2000
-DRAIN_SECONDS = 40  # Seconds for replies under way when the server stops. Chosen: above the default of `reply_seconds`.
-
-
 class TimedProtocol(H11Protocol):
     """A connection that ends when a request takes longer to arrive than a whole body may.
 
@@ -470,8 +465,10 @@ def run_server(app: ASGIApp, host: str, port: int) -> None:
         server_header=False,
         proxy_headers=False,
         http=TimedProtocol,
-        limit_concurrency=MOST_CONNECTIONS,
+        # Beyond these the server answers 503. Chosen: twenty times the default of dialogues that may be open.
+        limit_concurrency=2000,
         timeout_keep_alive=20,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        # Seconds for replies under way when the server stops. Chosen: above the default of `reply_seconds`.
+        timeout_graceful_shutdown=40,
         ws="none",
     )

@@ -67,7 +67,6 @@ class RefusedError(Exception):
         self.refusal = refusal
 
 
-SECRET_BYTES = 32  # 256 bits: guesses need no limit.
 LONGEST_LINK = 200  # Most characters of CODE.SECRET. Chosen: four times what is made.
 # Letters of a code, without those that are confused when read aloud or written by hand.
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -195,7 +194,8 @@ def invite_workers(connection: Connection, study_id: int, count: int, now: float
     there = connection.scalar(select(func.count()).select_from(workers).where(workers.c.study_id == study_id)) or 0
     if there + count > MOST_WORKERS:
         raise AssessmentError(f"the study has {there} workers, and may have {MOST_WORKERS}")
-    links = [WorkerLink(make_word(10), secrets.token_urlsafe(SECRET_BYTES)) for _ in range(count)]
+    # 256 bits: guesses need no limit.
+    links = [WorkerLink(make_word(10), secrets.token_urlsafe(32)) for _ in range(count)]
     rows = [
         {
             "study_id": study_id,

@@ -19,8 +19,6 @@ FOLDERS = {
     "turnscore-exporters": "./exporters",
 }
 
-# The entry points' group of what scores a file without a service: each takes bundles and scorers.
-ENGINES = "turnscore.engines"
 KNOWN_ENGINES = {"local": "turnscore-core", "ray": "turnscore-corpus[ray]"}
 
 # Kept here, so that help lists everything and imports nothing.
@@ -66,7 +64,8 @@ class _Commands(TyperGroup):
 
 def find_engine(name: str) -> Any:
     """What opens the engine of that name. Raises BadParameter where there is none, or none is installed."""
-    for entry in entry_points(group=ENGINES, name=name):
+    # Each of this group scores a file without a service, and takes bundles and scorers.
+    for entry in entry_points(group="turnscore.engines", name=name):
         try:
             return _import(entry)
         except ModuleNotFoundError as error:

@@ -388,9 +388,6 @@ EngineName = Annotated[
 Bundles = Annotated[str | None, typer.Option(help="Bundles of an engine, separated by commas; default: the starters.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
-_MODEL_COLUMNS = ("tokens of\ntext / turn", "low\nbelow", "default")
-_PLAIN_WIDTH = 200  # columns of text that no terminal shows, so that a pipe gets a model's row in one line
-
 
 def score(
     file: InputFile = None,
@@ -535,11 +532,12 @@ def info(
     if as_json:
         typer.echo(reply.model_dump_json())
         return
-    console = Console() if Console().is_terminal else Console(width=_PLAIN_WIDTH)
+    # columns of text that no terminal shows, so that a pipe gets a model's row in one line
+    console = Console() if Console().is_terminal else Console(width=200)
     # Fits 80 columns.
     look: dict[str, Any] = {"box": box.SIMPLE_HEAD if console.is_terminal else None, "padding": (0, 1, 0, 0)}
     names = (Column(each, overflow="fold") for each in ("scorer", "model", "graph"))
-    table = Table(*names, *_MODEL_COLUMNS, **look)
+    table = Table(*names, "tokens of\ntext / turn", "low\nbelow", "default", **look)
     for model in reply.models:
         below = "" if model.threshold is None else f"{model.threshold:.3g}"
         default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"

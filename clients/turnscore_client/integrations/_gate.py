@@ -63,9 +63,7 @@ class ReplyOptions(TypedDict, total=False):
     seconds: float
 
 
-_REACTION = "reaction"
 _FIRST_MESSAGES = 8  # chosen: a prompt or two, a greeting, and then the user has spoken
-_HOUR_SECONDS = 3600.0
 _REPLY_OPTIONS = ReplyOptions.__optional_keys__
 _Run = Callable[..., Awaitable[Any]]  # a function, its arguments, and `seconds`: its result, None where it is late
 
@@ -285,7 +283,7 @@ class QualityGate:
     def _find_signal(self, messages: Sequence[Mapping[str, Any]], ends_at: float) -> str | None:
         """The likeliest signal of the user's last turn about which something is done."""
         turns = spoken_turns(_until_user(messages))  # what tools were called for comes after it
-        score = self._ask(_REACTION, turns, ends_at) if turns and turns[-1].speaker == "user" else None
+        score = self._ask("reaction", turns, ends_at) if turns and turns[-1].speaker == "user" else None
         if score is None:
             return None
         if not self._has_named and (unknown := self._on_user.keys() - score.details.keys()):
@@ -379,7 +377,7 @@ class _Budget:
         """Whether one call more is in the budget; it is then counted."""
         now = time.monotonic()
         with self._lock:
-            while self._made_at and now - self._made_at[0] >= _HOUR_SECONDS:
+            while self._made_at and now - self._made_at[0] >= 3600:
                 self._made_at.popleft()
             made = self._by_conversation.of(conversation)
             if made >= self._most_per_conversation or len(self._made_at) >= self._most_per_hour:

@@ -15,7 +15,6 @@ with needs_extra("litellm", "the LiteLLM logger"):
     from litellm.integrations.custom_logger import CustomLogger
 
 _CALL = {"messages", "metadata", *OPENAI_CHAT_COMPLETION_PARAMS}  # of the proxy's data, what makes another call
-_REDACTED = "redacted-by-litellm"  # what `turn_off_message_logging` puts in place of texts
 
 
 class TurnScoreLogger(CustomLogger):
@@ -86,7 +85,8 @@ def _messages_of(payloads: Any) -> list[dict[str, Any]]:
     if not isinstance(messages, list) or not isinstance(response, Mapping) or not response.get("choices"):
         return []  # an embedding or an image: no turn
     answer = response["choices"][0].get("message") or {}
-    return [] if answer.get("content") == _REDACTED else [*messages, answer]
+    # what `turn_off_message_logging` puts in place of texts
+    return [] if answer.get("content") == "redacted-by-litellm" else [*messages, answer]
 
 
 def _text_of(response: Any) -> str | None:

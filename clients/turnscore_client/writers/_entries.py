@@ -130,9 +130,6 @@ def open_writer(name: str) -> ScoreWriter:
     return opened
 
 
-_REASON_CHARS = 200  # chosen: the first sentence of a tool's error
-
-
 class RowWriter:
     """Writes each row's scores to a tool before the row is written to the output. `written` counts them."""
 
@@ -150,7 +147,8 @@ class RowWriter:
         try:
             await asyncio.to_thread(self._write, entries)
         except Exception as error:
-            raise UndeliveredError(f"{self._name}: {str(error)[:_REASON_CHARS] or type(error).__name__}") from error
+            # chosen: the first sentence of a tool's error
+            raise UndeliveredError(f"{self._name}: {str(error)[:200] or type(error).__name__}") from error
 
     def close(self) -> None:
         """Returns when the tool has what was written."""

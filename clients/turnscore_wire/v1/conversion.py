@@ -20,9 +20,6 @@ from turnscore_wire.v1 import turnscore_pb2
 
 Convert: TypeAlias = Callable[[Any], Any]
 
-# Beyond it a double does not hold every integer (IEEE 754, binary64): such a number stays a float.
-_EXACT_INTEGERS = 2**53
-
 
 def to_message(model: BaseModel) -> Message:
     """The message named after the model's class, with the model's fields.
@@ -186,5 +183,6 @@ def _from_value(value: Any) -> Any:
         return [_from_value(each) for each in value.list_value.values]
     if kind == "number_value":
         number = value.number_value
-        return int(number) if number.is_integer() and abs(number) <= _EXACT_INTEGERS else number
+        # Beyond it a double does not hold every integer (IEEE 754, binary64): such a number stays a float.
+        return int(number) if number.is_integer() and abs(number) <= 2**53 else number
     return None if kind in (None, "null_value") else getattr(value, kind)

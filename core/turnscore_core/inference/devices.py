@@ -49,7 +49,6 @@ def _words(path: Path) -> list[str]:
         return []
 
 
-LIBRARY = "libcuda.so.1"
 _NO_DEVICE = 100  # specified: CUDA_ERROR_NO_DEVICE
 _COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76  # specified: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _NAME_BYTES = 256
@@ -75,7 +74,7 @@ class CudaDriver:
     def __init__(self, library: Any = None) -> None:
         """Raises CudaDriverError where the library is missing or cannot be initialised."""
         try:
-            self._library = library or ctypes.CDLL(LIBRARY)
+            self._library = library or ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             raise CudaDriverError(str(error)) from None
         code = self._library.cuInit(0)

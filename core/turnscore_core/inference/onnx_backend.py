@@ -48,8 +48,6 @@ TOKEN_STEP = 8  # widths are multiples of this: fp16 kernels want it, and `packi
 
 # Axes whose elements know nothing of each other, so that more of them change nothing.
 ROW_AXES = frozenset({"rows", "pairs", "texts", "text_tokens", "branches", "predictors", "targets"})
-# Axes whose padding a mask hides. FED's widths are not among them: its places count padding.
-TOKEN_AXES = frozenset({"tokens"})
 
 
 def round_up(size: int, least: int = 1) -> int:
@@ -63,7 +61,8 @@ def round_axis(axis: str, size: int) -> int:
     """The size that an axis of that name is padded to; axes that may not be padded keep theirs."""
     if axis in ROW_AXES:
         return round_up(size)
-    return round_up(size, TOKEN_STEP) if axis in TOKEN_AXES else size
+    # A mask hides this axis's padding. FED's widths have no step: its places count padding.
+    return round_up(size, TOKEN_STEP) if axis == "tokens" else size
 
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
@@ -153,18 +152,16 @@ def missing_library() -> str | None:
     return None
 
 
-_CPUINFO = Path("/proc/cpuinfo")
-_X86 = ("x86_64", "AMD64")
 # Linux's words for the instructions that add products of bytes in 32 bits.
 _WIDE_SUMS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 
 
-def int8_saturates(machine: str | None = None, cpuinfo: Path = _CPUINFO) -> bool:
+def int8_saturates(machine: str | None = None, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether products of uint8 and int8 may be added in 16 bits here, where they saturate.
 
     That is so on x86 with AVX2 or AVX-512 but without VNNI; also said where the CPU's features cannot be read.
     """
-    if (machine or platform.machine()) not in _X86:
+    if (machine or platform.machine()) not in ("x86_64", "AMD64"):
         return False
     try:
         lines = cpuinfo.read_text(encoding="utf-8").splitlines()
@@ -277,7 +274,6 @@ class OnnxBackend:
 # By SHA-256 of the graph and number of threads, while a scorer uses it: scorers on one encoder share its weights.
 _SESSIONS: WeakValueDictionary[tuple[bytes, int], Any] = WeakValueDictionary()
 _OPENING: defaultdict[tuple[bytes, int], Lock] = defaultdict(Lock)
-_EXTERNAL = b"location"  # in every ONNX file whose weights lie in another one, of which its hash says nothing
 
 
 def open_session(graph: Path, threads: int) -> Any:
@@ -289,7 +285,8 @@ def open_session(graph: Path, threads: int) -> Any:
         content = graph.read_bytes()
     except OSError as error:
         raise RuntimeError(f"{graph.name} cannot be read: {error.strerror or error}") from error
-    is_external, key = _EXTERNAL in content, (hashlib.sha256(content).digest(), threads)
+    # in every ONNX file whose weights lie in another one, of which its hash says nothing
+    is_external, key = b"location" in content, (hashlib.sha256(content).digest(), threads)
     del content  # the runtime reads the file itself, and needs its memory
     if is_external:
         return _create_session(graph, threads)

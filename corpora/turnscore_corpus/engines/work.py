@@ -145,7 +145,6 @@ class Work:
 # Logical CPUs that the pool leaves to Ray Data's own tasks: a pool that takes all of them waits for ever, without a
 # word, as soon as anything else asks for one (met with a reader, and with a checkpoint's filter).
 SPARE_CPUS = 3
-STALL_SECONDS = 1800.0  # A block of 1,000 dialogues takes FED some 300 s on one core.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +156,7 @@ class RayChoice:
     workers: int | None = None
     gpus_per_worker: float = 0.0
     # Seconds without a commit after which the run ends and reports what it waits for.
-    stall_seconds: float = STALL_SECONDS
+    stall_seconds: float = 1800.0  # A block of 1,000 dialogues takes FED some 300 s on one core.
 
 
 def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) -> tuple[int, int]:

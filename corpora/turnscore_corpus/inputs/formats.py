@@ -85,7 +85,6 @@ def _retyped(field: Any) -> Any:
 
 # Rows converted to Python objects together. 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB.
 _ROWS_AT_ONCE = 64
-_BUFFER_BYTES = 1024 * 1024
 _READ_ERRORS = (OSError, pa.ArrowException)
 
 
@@ -97,7 +96,7 @@ class ParquetRecords:
         self._columns = columns
         source = file.open_for_seeking()
         try:
-            self._parquet = parquet.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            self._parquet = parquet.ParquetFile(source, buffer_size=1024 * 1024, pre_buffer=False)
         except _READ_ERRORS as error:
             raise BadInputError(f"{file.place} is no whole Parquet file: {error}") from None
         groups = [self._parquet.metadata.row_group(each) for each in range(self._parquet.metadata.num_row_groups)]

@@ -178,7 +178,6 @@ def _score_cells(name: str, model: ModelIdentity, score: Score | None) -> Row:
 
 
 FOLDER = "manifests"
-FORM: Literal[1] = 1
 
 
 class TableFile(BaseModel):
@@ -195,7 +194,7 @@ class BlockManifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    form: Literal[1] = FORM
+    form: Literal[1] = 1
     job: str  # digest of the job that it belongs to
     block: int
     file: str

@@ -128,7 +128,6 @@ def _synchronise_folder(folder: Path) -> None:
 
 LOCK_FILE = "lock.json"
 BEAT_SECONDS = 5.0  # Seconds between two heartbeats. A put every five seconds costs little.
-BEATS_WATCHED = 3  # heartbeats missed before a silent owner counts as dead
 
 Wait = Callable[[float], object]
 
@@ -172,7 +171,7 @@ def _hold_remote(place: str, store: Store, wait: Wait) -> Iterator[None]:
     owner = Owner()
     known = store.get(LOCK_FILE)
     if known is not None:
-        wait(BEATS_WATCHED * BEAT_SECONDS)
+        wait(3 * BEAT_SECONDS)  # a silent owner counts as dead after these heartbeats
         if store.get(LOCK_FILE) not in (known, None):
             raise BusyOutputError(_describe_owner(place, known))
     store.put(LOCK_FILE, owner.write())

@@ -194,7 +194,6 @@ _WAYS: dict[str, Fit] = {
 
 
 CONFIDENCE = 0.95
-INTERVAL = 0.95
 
 
 def least_good_turns(rate: float, confidence: float = CONFIDENCE) -> int:
@@ -232,7 +231,7 @@ def measure_share(hits: ArrayLike) -> Recall | None:
     turns, found = len(counted), int(counted.sum())
     if not turns:
         return None
-    low, high = map(float, binomtest(found, turns).proportion_ci(INTERVAL))
+    low, high = map(float, binomtest(found, turns).proportion_ci(0.95))
     return Recall(share=round(found / turns, 4), low=round(low, 4), high=round(high, 4), turns=turns)
 
 

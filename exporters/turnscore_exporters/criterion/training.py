@@ -59,7 +59,6 @@ from turnscore_exporters.options import CriterionTrainOptions
 from turnscore_exporters.quality.bundle import GRAPH
 
 HEAD_FILE, CARD_FILE, LENGTH = "criterion.npz", "card.md", "length"
-WITHOUT_DEEP = "without --deep"
 GOOD_FROM, BAD_UP_TO = 0.625, 0.375  # Of a mark as 0 to 1, as quality's thresholds: 3.5 and 2.5 of 5.
 # Fewest rows, dialogues, and rows with another mark than the commonest, of each part. Chosen: with fewer, the interval
 # of an agreement is wider than what there is to find.
@@ -263,7 +262,7 @@ def choose_deep(judged: Judgements, learned: Learned, found: DeepFeatures, *, al
     """The head of --deep where that is better on the held-out dialogues, or wanted `always`; `choice` says why."""
     # Calibrated on the dialogues that the layers were not trained on.
     own = _learn_head(judged, found.features, learned.held, learned.lengths, found.is_left_out)
-    made = replace(learned, **own, baselines={WITHOUT_DEEP: learned.agreement, **learned.baselines}, deep=found)
+    made = replace(learned, **own, baselines={"without --deep": learned.agreement, **learned.baselines}, deep=found)
     gain = made.held.compare(made.scores, learned.scores)
     said = f"--deep: {made.held.measure} {made.agreement}, without it {learned.agreement}, higher by {gain}"
     if gain.low > 0 or always:

@@ -159,7 +159,6 @@ def write_reference(file: Path, values: Mapping[Loss, Values]) -> None:
 
 
 PUBLISHED_FILE = Path(__file__).with_name("qualities.json")
-DEFAULT_SET = "fed"
 
 
 class QualityFile(BaseModel):
@@ -173,7 +172,7 @@ class QualityFile(BaseModel):
     @property
     def default(self) -> list[str]:
         """The qualities that a bundle asks where a request names none."""
-        return self.sets.get(DEFAULT_SET) or list(self.qualities)
+        return self.sets.get("fed") or list(self.qualities)
 
 
 def read_qualities(path: Path = PUBLISHED_FILE) -> QualityFile:

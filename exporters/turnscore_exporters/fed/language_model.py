@@ -167,7 +167,6 @@ def group_windows(windows: Sequence[Sequence[int]], max_tokens: int) -> list[lis
     return groups
 
 
-STATE_FILE = "state.pt"
 TOKENS_PER_STEP = 2048  # chosen: half a second on one core with bf16 instructions
 LEARNING_RATE, WEIGHT_DECAY, WARM_UP_STEPS = 2e-3, 0.1, 100
 IGNORED = -100
@@ -236,7 +235,7 @@ def train_model(
             total, tokens = compute_loss(model, [windows[number] for number in group], eos_id)
         return total / tokens
 
-    train(model, step_loss, settings, state_path=options.output / STATE_FILE)
+    train(model, step_loss, settings, state_path=options.output / "state.pt")
 
 
 def compute_loss(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int) -> tuple[Tensor, int]:

@@ -25,7 +25,6 @@ FLOAT = TensorProto.FLOAT
 LAYER_NORMS = {"LayerNormalization", "SkipLayerNormalization"}
 HALF_LIMIT = 65504.0  # specified: the largest fp16 number
 HALF_SUFFIX = "/fp16"
-FP32_SUFFIX = "/fp32"
 
 
 def convert_fp16(source: Path, target: Path) -> None:
@@ -63,7 +62,7 @@ class _HalfRewriter:
                 if place in encoder:
                     node.input[slot] = self._halve(name)
                 elif name in inner:
-                    node.input[slot] = leaving.setdefault(name, name + FP32_SUFFIX)
+                    node.input[slot] = leaving.setdefault(name, name + "/fp32")
         nodes: list[NodeProto] = []
         for node in self._graph.node:
             names = [name for name in node.output if name in leaving]

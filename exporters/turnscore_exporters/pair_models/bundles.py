@@ -51,7 +51,6 @@ from turnscore_exporters.pair_models.models import (
 )
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 
-ROW_INPUTS = {"input_ids": ROW_AXES, "attention_mask": ROW_AXES}
 SEGMENTS = "token_type_ids"
 
 
@@ -133,7 +132,7 @@ class ApartGraph(BertGraph):
 
 def joint_contract(checkpoint: PairCheckpoint) -> GraphContract:
     examples = (EXAMPLE_IDS, (EXAMPLE_IDS > 0).long())
-    inputs: dict[str, tuple[str, ...]] = dict(ROW_INPUTS)
+    inputs: dict[str, tuple[str, ...]] = {"input_ids": ROW_AXES, "attention_mask": ROW_AXES}
     if checkpoint.has_segments:
         inputs[SEGMENTS] = ROW_AXES
         examples = (*examples, torch.zeros_like(EXAMPLE_IDS))  # type: ignore[assignment]

@@ -181,7 +181,6 @@ class PairHead(nn.Module):
         return logits
 
 
-PONE_DROPOUT = 0.5
 NETWORK_PAIRS_AT_ONCE = 4096  # Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen.
 
 
@@ -190,7 +189,7 @@ class PairNetwork(Standardized):
 
     def __init__(self, width: int, *, is_pone: bool = False) -> None:
         super().__init__(width)
-        self.head = PairHead(width, nn.ReLU, PONE_DROPOUT) if is_pone else PairHead(width)
+        self.head = PairHead(width, nn.ReLU, dropout=0.5) if is_pone else PairHead(width)
 
     def forward(self, query: Tensor, reply: Tensor) -> Tensor:
         """Logits [pairs]."""

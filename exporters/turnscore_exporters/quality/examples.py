@@ -209,7 +209,6 @@ class Example:
 # Of the real responses, so many are stitched to a long one, with another long one that has one bad piece.
 LONG_SHARE = 0.08
 MOOD_SHARE = 0.1  # Of the real responses that are not stitched, so many become a short reaction. Chosen.
-MADE_UP = 3  # Responses for each real one.
 RULES = LabelRules()
 
 
@@ -245,7 +244,8 @@ class ExampleMaker:
             if mood:
                 real = replace(real, response=mood, engaging=UNKNOWN)
         group = [real]
-        for kind in generator.choices(list(LABELS), [each.share for each in LABELS.values()], k=MADE_UP):
+        # Responses for each real one.
+        for kind in generator.choices(list(LABELS), [each.share for each in LABELS.values()], k=3):
             made = self._negatives.make(index, kind, generator)
             if made is None:
                 kind = NegativeKind.RANDOM

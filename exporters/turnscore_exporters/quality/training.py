@@ -31,7 +31,6 @@ from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
 # Batches whose judged contexts are drawn together and sorted by length, so that rows of a batch are of like width.
 SORTED_TOGETHER = 16
-FROZEN_LAYERS = 2
 CONTEXT_EVERY = 3  # Steps of which one sends gradients through the context rows.
 HEAD_OF_MARK = tuple(HEADS.index(name) for name in MARKS)
 
@@ -271,7 +270,7 @@ def train_judged(
     """Trains the model in place, on its device, or goes on where `state_path` stopped; the averaged weights count."""
     device = next(model.parameters()).device
     builder = RowBuilder(encoder, model.settings.layout)
-    freeze_lower_layers(model.encoder, FROZEN_LAYERS)
+    freeze_lower_layers(model.encoder, 2)
     encoder_weights = [weight for weight in model.encoder.parameters() if weight.requires_grad]
     fresh = [weight for name, weight in model.named_parameters() if not name.startswith(("encoder.", "joint."))]
     groups: list[dict[str, Any]] = [

@@ -65,7 +65,6 @@ from turnscore_exporters.training.loop import (
 
 UNKNOWN = math.nan
 SORTED_TOGETHER = 2048  # chosen: long enough to sort by length, short enough to stay random
-SAVE_EVERY = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +91,8 @@ class SentimentRecipe:
     starts_at_mean: bool = True  # The head's biases start at the mean sentiment and a likely going on.
 
 
-PAPER_ENCODER = "google-bert/bert-base-uncased"
 PAPER_SETTINGS = SentimentSettings(
-    encoder=PAPER_ENCODER,
+    encoder="google-bert/bert-base-uncased",
     layout=WindowLayout(context_turns=100, turn_marks="separator", response_segment=1),
     pooling="pooled",
     target="sum",
@@ -271,7 +269,7 @@ def train_model(
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
         decays=recipe.is_decaying,
-        save_every=SAVE_EVERY,
+        save_every=100,
         description="sentiment/stop",
         learning_rate=recipe.learning_rate,
         weight_decay=recipe.weight_decay,

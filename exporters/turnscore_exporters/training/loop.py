@@ -201,7 +201,6 @@ def choose_batch(items: int, batch_size: int, step: int, seed: int = 0) -> Seque
 
 
 REPORT_FILE, TRAINING_FILE, STATE_FOLDER = "report.json", "training.json", "state"
-DATA_FILE = "data.json"  # Below the state folder: the data files that the training began with, and their bytes.
 DATA_SUFFIXES = (".gz", ".jsonl", ".csv", ".txt")
 
 
@@ -221,7 +220,8 @@ def claim_folder(output: Path, data: Path) -> None:
 
     ExporterError where it began with files of the same names and other lengths, such as those of the sample.
     """
-    place = output / STATE_FOLDER / DATA_FILE
+    # Below the state folder: the data files that the training began with, and their bytes.
+    place = output / STATE_FOLDER / "data.json"
     known = read_json(place)
     files = (path for path in sorted(data.rglob("*")) if path.suffix in DATA_SUFFIXES and output not in path.parents)
     found = {str(path.relative_to(data)): path.stat().st_size for path in files}

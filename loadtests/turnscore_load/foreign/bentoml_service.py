@@ -13,7 +13,6 @@ import onnxruntime
 from pydantic import BaseModel
 from tokenizers import Tokenizer
 
-_ROW_LIMIT = 128
 _QUIET = {"tracing": {"excluded_urls": ".*"}, "metrics": {"enabled": False}, "logging": {"access": {"enabled": False}}}
 
 
@@ -35,7 +34,7 @@ class Engagement:
     def __init__(self) -> None:
         self._session = onnxruntime.InferenceSession(os.environ["BENCH_GRAPH"], providers=["CPUExecutionProvider"])
         self._tokenizer = Tokenizer.from_file(os.environ["BENCH_TOKENIZER"])
-        self._tokenizer.enable_truncation(_ROW_LIMIT)
+        self._tokenizer.enable_truncation(128)
         self._tokenizer.enable_padding()
 
     @bentoml.api(batchable=True, max_batch_size=32)

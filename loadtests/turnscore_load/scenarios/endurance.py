@@ -43,7 +43,6 @@ _SETTLED_SECONDS = 2.0  # of load before a fault and after it; chosen
 _OUT_SECONDS = 5.0  # how long a part stands still, or is slow; longer than Sentinel waits; chosen
 _SLICE_SECONDS = 0.1
 _FULL_SECONDS = 20.0  # how long the disk is full: commands start in between, and fail
-_DISK_MIB = 8
 _ANSWER_SECONDS = 600.0
 _LAST_ANSWER_SECONDS = 70.0  # after a fault, for what was asked during it: more than any caller's patience
 _KEY_SECONDS = 5.0  # until every replica knows a changed file of keys: a second, on a machine without CPU to spare
@@ -357,7 +356,7 @@ def small_disk(folder: Path) -> Iterator[tuple[Path, bool]]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:
-        run_quietly(["mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "tmpfs", folder])
+        run_quietly(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder])
         is_small = True
     except (StartError, OSError):
         is_small = False

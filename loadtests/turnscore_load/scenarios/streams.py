@@ -29,7 +29,6 @@ from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Traf
 
 _T = TypeVar("_T")
 _SAYING_SECONDS = 0.002  # in which a turn is sent that is then left unanswered; chosen
-MOST_STREAMS = 2000
 # The first asks for more at once than anything before: a turn of every stream. The others are like it. Chosen.
 ROUNDS = 3
 _WARM_UP_STREAMS = 20
@@ -73,7 +72,7 @@ class StreamsRun:
 class Streams(TargetScenario[StreamsRun]):
     """Check that all streams are answered, and that none of them leaves anything behind."""
 
-    streams: Annotated[int, Option(min=1, max=MOST_STREAMS, help="Conversations open at once.")] = 1000
+    streams: Annotated[int, Option(min=1, max=2000, help="Conversations open at once.")] = 1000
     connections: Annotated[int, Option(min=2, help="Connections that they share.")] = 50
     seconds: Annotated[float, Option(min=1, max=600, help="Seconds for which they talk.")] = 60.0
     pace: Annotated[float, Option(min=0.01, help="2 makes the people twice as fast as people are.")] = 1.0

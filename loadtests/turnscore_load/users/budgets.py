@@ -33,8 +33,6 @@ def read_mix(text: str, kinds: Collection[str]) -> dict[str, int]:
 ShapeName = Literal["steady", "ramp", "spike", "soak"]
 SHAPES: tuple[ShapeName, ...] = get_args(ShapeName)
 
-MAX_USERS = 256  # chosen: far more than two cores can serve, few enough for one generator
-MAX_SECONDS = 7200  # chosen: no run is left behind for longer than two hours
 
 _RAMP_STEPS = 20
 _SPIKE_BASE = 5
@@ -49,8 +47,9 @@ class LoadShape(BaseModel, frozen=True):
     """
 
     name: ShapeName
-    users: Annotated[int, Field(ge=1, le=MAX_USERS)]
-    seconds: Annotated[float, Field(ge=1, le=MAX_SECONDS)]
+    # chosen: far more than two cores can serve, few enough for one generator
+    users: Annotated[int, Field(ge=1, le=256)]
+    seconds: Annotated[float, Field(ge=1, le=7200)]  # chosen: no run is left behind for longer than two hours
 
     def users_at(self, seconds: float) -> int | None:
         """Users that many seconds after the start; None when the run is over."""

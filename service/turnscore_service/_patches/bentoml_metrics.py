@@ -18,7 +18,6 @@ import psutil
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 LEAST_FREE_BYTES = 16 * 1024**2  # a worker's series take about a megabyte
-_BENTOML_FOLDER = "prometheus_multiproc_dir"
 _held: list[int] = []  # descriptors of the locks that this process holds for as long as it lives
 
 
@@ -32,7 +31,7 @@ def claim_folder() -> None:
     To be called before the first series is made. Changes nothing in a process that BentoML gave no folder.
     """
     given = Path(os.environ.get(VARIABLE, ""))
-    if given.name == _BENTOML_FOLDER:
+    if given.name == "prometheus_multiproc_dir":
         os.environ[VARIABLE] = str(_own_folder(given.parent / "turnscore-metrics", psutil.Process(os.getppid())))
 
 

@@ -23,7 +23,6 @@ from turnscore_service.settings.api import KeyEntry, KeyName
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes, lists, rotates and revokes API keys.")
 
 _KEY_BYTES = 32  # 256 random bits are too many to try, so one round of SHA-256 without salt is enough
-_ID_CHARS = 8  # of the hash, which tell the keys of a file apart
 _NAME = typer.Argument(help="Name of the key; it may appear in logs and metrics.")
 _VARIABLE = "TURNSCORE_AUTH__KEYS_FILE"
 KeysFile = Annotated[Path, typer.Option(envvar=_VARIABLE, help="The file of the keys.")]
@@ -109,7 +108,7 @@ def _make_key() -> tuple[str, str]:
 
 
 def _id(digest: str) -> str:
-    return digest[:_ID_CHARS]
+    return digest[:8]  # of the hash, which tell the keys of a file apart
 
 
 def _unknown(file: Path, name: str, known: Mapping[str, KeyEntry]) -> typer.BadParameter:

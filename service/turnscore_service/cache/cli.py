@@ -12,10 +12,6 @@ from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause
 from turnscore_service.settings.cache import CacheSettings, RedisAddress
 from turnscore_service.settings.service import read_settings
 
-# No worker holds anything from before as long. When a mark ends, entries made since are no longer found.
-_MARK_SECONDS = 365 * 86_400
-_MARK_BYTES = 8
-
 
 async def clear_model(store: EntryStore, model: str, settings: CacheSettings) -> int:
     """Removes the entries of `name:version` in every namespace; how many there were.
@@ -24,15 +20,14 @@ async def clear_model(store: EntryStore, model: str, settings: CacheSettings) ->
     what it has written meanwhile of that is removed too. Raises what the store does.
     """
     removed = await store.remove(key_pattern(model))
-    mark = PendingWrite(secrets.token_bytes(_MARK_BYTES), 1000 * _MARK_SECONDS)
+    # No worker holds anything from before as long. When a mark ends, entries made since are no longer found.
+    mark = PendingWrite(secrets.token_bytes(8), 1000 * 365 * 86_400)
     for refusal in await store.write({mark_key(model): mark}):
         raise refusal
     in_flight = (settings.timeout_ms + settings.write_delay_ms) / 1000
     await asyncio.sleep(settings.clear_poll_seconds + 2 * in_flight)
     return removed + await store.remove(key_pattern(model))
 
-
-_CONNECT_MS = 5000  # for a person at a terminal, perhaps far from the Redis
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
 
@@ -65,7 +60,8 @@ def clear(
 
 
 async def _clear(address: RedisAddress, settings: CacheSettings, model: str, seconds: float) -> int:
-    store = open_store(address, settings.model_copy(update={"timeout_ms": _CONNECT_MS}))
+    # for a person at a terminal, perhaps far from the Redis
+    store = open_store(address, settings.model_copy(update={"timeout_ms": 5000}))
     try:
         async with asyncio.timeout(seconds):
             return await clear_model(store, model, settings)

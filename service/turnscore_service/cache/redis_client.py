@@ -82,7 +82,6 @@ class Draw:
 Drawn = tuple[bool, float]
 """Whether the budget had a turn left, which takes all of the draw's; and the turns that it then has, maybe below 0."""
 
-_BUDGET_PREFIX = "turnscore:budget:"
 # Keeps the time, in milliseconds of the Redis' own clock, at which the budget is full again; a full one is not kept.
 # What is taken a microsecond after the rest was may not be refused for the last digit: hence 1e-6 of a turn.
 _DRAW = """
@@ -119,7 +118,7 @@ class EntryStore:
         """What comes of each, one after the other, in one round trip. Raises the first error."""
         pipeline = self._client.pipeline(transaction=False)
         for each in draws:
-            key, ms_per_turn = f"{_BUDGET_PREFIX}{each.key_name}", 1000 / each.turns_per_second
+            key, ms_per_turn = f"turnscore:budget:{each.key_name}", 1000 / each.turns_per_second
             pipeline.eval(_DRAW, 1, key, ms_per_turn, each.burst, each.turns)
         return list(map(_read_drawn, await pipeline.execute(raise_on_error=False)))
 

@@ -91,8 +91,6 @@ def _check_parent(folder: Path) -> None:
 _ORDER_SECONDS = 10.0  # how long an order may take to arrive
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group (unix(7), SO_PEERCRED)
 
-# Of a socket that does not listen yet; no longer than its own suffix, as paths of sockets are bounded.
-_UNNAMED = ".bind"
 
 _LOGGER = logging.getLogger("turnscore.admin")
 
@@ -174,7 +172,8 @@ class AdminSocket:
 def _listen_at(path: Path) -> socket.socket:
     """A socket has its name once it listens: before, another starting worker would take it for a dead one's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    nameless = path.with_suffix(_UNNAMED)
+    # Of a socket that does not listen yet; no longer than its own suffix, as paths of sockets are bounded.
+    nameless = path.with_suffix(".bind")
     try:
         nameless.unlink(missing_ok=True)
         os.fchmod(listener.fileno(), 0o600)  # before bind, so that the file never has another mode

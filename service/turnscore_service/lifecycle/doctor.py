@@ -24,9 +24,6 @@ from turnscore_models.store import resolve
 from turnscore_service.lifecycle.service_checks import Problem, Surroundings, check_service
 from turnscore_service.settings.service import Settings, read_settings
 
-_DRIVER_FILE = Path("/proc/driver/nvidia/version")
-_EXPORT_MODULES = ("torch", "transformers", "onnx")
-
 
 @dataclass(frozen=True, kw_only=True)
 class GpuFacts:
@@ -132,7 +129,7 @@ def _look_at_driver(found: Diagnosis, machine: Machine) -> None:
 
 
 def _look_at_runtime(found: Diagnosis, machine: Machine) -> None:
-    found.extras = ["export"] if all(map(find_spec, _EXPORT_MODULES)) else []
+    found.extras = ["export"] if all(map(find_spec, ("torch", "transformers", "onnx"))) else []
     try:
         build = machine.build
     except DeviceError:
@@ -183,7 +180,7 @@ def _look_at_bundle(name: str, devices: Sequence[Device], *, with_load: bool) ->
 def _driver_version() -> str | None:
     """The version in the kernel module's first line; None without the module."""
     try:
-        words = _DRIVER_FILE.read_text().splitlines()[0].split()
+        words = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].split()
     except (OSError, IndexError):
         return None
     return next((word for word in words if word[0].isdecimal() and "." in word), None)
@@ -194,9 +191,6 @@ def _free_bytes(index: int, machine: Machine) -> int | None:
         return machine.free_bytes(index)
     except CudaDriverError:
         return None
-
-
-_GIGABYTE = 1 << 30
 
 
 def doctor(
@@ -270,4 +264,4 @@ def _describe_gpu(gpu: GpuFacts) -> str:
 
 
 def _gigabytes(count: int) -> str:
-    return f"{count / _GIGABYTE:.1f} GiB"
+    return f"{count / (1 << 30):.1f} GiB"

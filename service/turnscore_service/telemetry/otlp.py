@@ -95,7 +95,6 @@ def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
 _PROPAGATOR = TraceContextTextMapPropagator()
 _SCOPE = "turnscore"
 _VERSION = version("turnscore")
-_LOG_DELAY_MS = 5000.0  # as long as spans wait: OpenTelemetry's second makes five times the requests
 # Of a collector's reply, unpacked. A partial success, which has the most to say, has some hundred.
 MAX_REPLY_BYTES = 1024 * 1024
 _REPLY_SECONDS, _PIECE_BYTES = 10.0, 4096
@@ -115,7 +114,8 @@ class OtlpExporter:
         self._spans = TracerProvider(resource=resource, sampler=ALWAYS_ON, shutdown_on_exit=False)
         self._spans.add_span_processor(BatchSpanProcessor(spans))
         self._logs = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        delay_ms = float(os.environ.get("OTEL_BLRP_SCHEDULE_DELAY", _LOG_DELAY_MS))
+        # as long as spans wait: OpenTelemetry's second makes five times the requests
+        delay_ms = float(os.environ.get("OTEL_BLRP_SCHEDULE_DELAY", 5000.0))
         self._logs.add_log_record_processor(BatchLogRecordProcessor(logs, schedule_delay_millis=delay_ms))
         self._tracer = self._spans.get_tracer(_SCOPE, _VERSION, schema_url=SPAN_SCHEMA_URL)
         self._logger = self._logs.get_logger(_SCOPE, _VERSION, schema_url=EVENT_SCHEMA_URL)

@@ -37,10 +37,6 @@ Events = Literal["off", "sampled", "all"]
 
 _LOGGER = logging.getLogger("turnscore.telemetry")
 _MOST_WAITING = 4096  # chosen: ended calls that wait for the thread, some megabytes of replies
-# How long the thread lets calls gather before it takes them. Chosen: to wake it for each call cost several per cent of
-# a call's CPU (measured).
-_GATHER_SECONDS = 1.0
-_GOODBYE_SECONDS = 5.0  # chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +126,13 @@ class TelemetryRecorder:
         """Returns when all is sent, at the latest after some seconds."""
         self._is_closing.set()
         self._is_due.set()
-        self._thread.join(_GOODBYE_SECONDS)
+        self._thread.join(5.0)  # chosen
 
     def _work(self) -> None:
         while not self._is_closing.is_set():
             self._is_due.wait()
-            self._is_closing.wait(_GATHER_SECONDS)
+            # Lets calls gather: to wake the thread for each one cost several per cent of a call's CPU (measured).
+            self._is_closing.wait(1.0)
             self._is_due.clear()
             while self._waiting:
                 self._export(self._waiting.popleft())

@@ -24,9 +24,6 @@ from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.request_checks import PARTS_PER_MESSAGE
 
 REQUEST_ID_KEY = "x-request-id"
-DETAILS_KEY = "grpc-status-details-bin"  # the trailer in which every gRPC library looks for a google.rpc.Status
-# The trailer that says to a library's own retries when to come back (gRPC proposal A6).
-PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 _LISTS = ("context", "turns", "messages")
 _HOLDERS = ("open", "messages")  # of a conversation's message those that hold such lists
@@ -95,10 +92,12 @@ def status_of(reply: ErrorReply) -> tuple[grpc.StatusCode, str, Metadata]:
     status = turnscore_pb2.Status(code=code.value[0], message=sentence, details=[details])
     trailers: list[tuple[str, str | bytes]] = [
         (REQUEST_ID_KEY, reply.request_id),
-        (DETAILS_KEY, status.SerializeToString()),
+        # the trailer in which every gRPC library looks for a google.rpc.Status
+        ("grpc-status-details-bin", status.SerializeToString()),
     ]
     if error.retry_after_ms is not None:
-        trailers.append((PUSHBACK_KEY, str(error.retry_after_ms)))
+        # The trailer that says to a library's own retries when to come back (gRPC proposal A6).
+        trailers.append(("grpc-retry-pushback-ms", str(error.retry_after_ms)))
     return code, sentence, tuple(trailers)
 
 

@@ -34,8 +34,6 @@ from turnscore_service.scheduling.executor import within
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 
-ORIGIN_FIELD = "origin"
-HOST_FIELD = "host"
 CONTENT_TYPE_FIELD, CONTENT_ENCODING_FIELD = "content-type", "content-encoding"
 
 
@@ -43,13 +41,13 @@ def check_page(headers: Mapping[str, str], settings: HttpSettings) -> None:
     """Raises InvalidRequestError where a page of this origin, or anybody by this host's name, may not ask."""
     origin, authority = headers.get("origin"), headers.get("host", "").lower()
     if settings.allowed_hosts and authority and not _is_known(authority, settings):
-        raise InvalidRequestError("this host is not in TURNSCORE_HTTP__ALLOWED_HOSTS", field=HOST_FIELD)
+        raise InvalidRequestError("this host is not in TURNSCORE_HTTP__ALLOWED_HOSTS", field="host")
     if origin is None or origin in settings.allowed_origins:
         return
     is_own = origin.lower().partition("://")[2] == authority and _is_known(authority, settings)
     if not is_own:
         message = "pages of this origin may not use the service: TURNSCORE_HTTP__ALLOWED_ORIGINS"
-        raise InvalidRequestError(message, field=ORIGIN_FIELD)
+        raise InvalidRequestError(message, field="origin")
 
 
 def _is_known(authority: str, settings: HttpSettings) -> bool:
