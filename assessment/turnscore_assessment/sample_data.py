@@ -93,8 +93,6 @@ Row = dict[str, Any]
 RUNS = ("free_run1", "free_run2", "icebreaker")
 MODELS = ("A", "B", "C", "D", "E", "QualityControl")
 GOODNESS = {"A": 0.9, "B": 0.75, "C": 0.6, "D": 0.45, "E": 0.3, "QualityControl": 0.05}
-# Chosen: a training that draws 8,000 turns of all six files leaves a fifth of the dialogues unseen.
-WORKERS_PER_FILE = 128
 VOTERS = 30
 ORIGIN = "made up by turnscore data sample"
 
@@ -230,7 +228,8 @@ def make_multiref_test(talk: SmallTalk) -> Iterator[Row]:
 def make_assessed(talk: SmallTalk, name: str) -> Iterator[Row]:
     """A task of six conversations for each worker, one with each system."""
     careful = name.endswith("pass")
-    for number in range(WORKERS_PER_FILE):
+    # Chosen: a training that draws 8,000 turns of all six files leaves a fifth of the dialogues unseen.
+    for number in range(128):
         for position, model in enumerate(talk.generator.sample(MODELS, len(MODELS))):
             turns = talk.dialogue(10, GOODNESS[model])
             good = sum(each.grade for each in turns[1::2]) / 10 if careful else talk.generator.random()
@@ -285,7 +284,6 @@ NOTE = """# Sample
 Made-up small talk, written by `turnscore data sample`; Apache-2.0, as turnscore is. It stands in the place of every
 public set that docs/data.md names, so that each command can be tried. Nothing measured or trained on it means anything.
 """
-LEFT_OUT = 10  # Dialogues of ConvAI that stand for those judged turn by turn.
 
 
 def write_sample(folder: Path, seed: int = 0) -> int:
@@ -300,7 +298,8 @@ def write_sample(folder: Path, seed: int = 0) -> int:
     for name, count in PAIR_FILES.items():
         rows = [(number, *row) for number, row in enumerate(make_pairs(talk_for(name, seed), count))]
         texts[f"predictive_engagement/{name}.csv"] = to_csv(["id", "query", "reply", "label"], rows)
-    texts["predictive_engagement/50convs_AMT.txt"] = "".join(f"s{number}\t3\n" for number in range(LEFT_OUT))
+    # Dialogues of ConvAI that stand for those judged turn by turn.
+    texts["predictive_engagement/50convs_AMT.txt"] = "".join(f"s{number}\t3\n" for number in range(10))
     for name, text in texts.items():
         write_text(folder / name, text)
     return len(ROW_FILES) + len(ASSESSED_FILES) + len(PAIR_FILES) + 1

@@ -25,11 +25,7 @@ from turnscore_core.loaded_scorer import LoadedScorer, choose_graph, load_checke
 from turnscore_core.preflight import PreflightRequest, run_preflight, with_options
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 
-# Between two batches while callers are served. Chosen: a full machine must not make a switch last for ever.
-_LONGEST_REST_SECONDS = 2.0
 _DIALOGUE_TURNS = 40  # system turns of the dialogue that memory is taken for; longer ones are computed in parts
-
-_LONGEST_WORDS = 10_000  # more than any scorer reads of a turn: quality reads it in as many rows as its bundle allows
 
 
 def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool = False) -> None:
@@ -49,7 +45,8 @@ def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool 
             started_at = time.monotonic()
             list(executor.map(loaded.scorer.score, [packs[low:high]] * concurrent_batches))
             if beside_callers:
-                time.sleep(min(_LONGEST_REST_SECONDS, time.monotonic() - started_at))
+                # Chosen: a full machine must not make a switch last for ever.
+                time.sleep(min(2.0, time.monotonic() - started_at))
 
 
 def _forms(loaded: LoadedScorer, most_tokens: int) -> Iterator[Sequence[TurnToScore]]:
@@ -57,7 +54,8 @@ def _forms(loaded: LoadedScorer, most_tokens: int) -> Iterator[Sequence[TurnToSc
     token_limit = loaded.bundle.manifest.token_limit
     for words in (token_limit, max(1, token_limit // 6), 1):
         yield [_long_turn(number, words) for number in range(most_tokens // (2 * words) + 1)]
-    longest = _long_turn(0, _LONGEST_WORDS)
+    # more than any scorer reads of a turn: quality reads it in as many rows as its bundle allows
+    longest = _long_turn(0, 10_000)
     if loaded.scorer.estimate_tokens(longest) > most_tokens:
         yield [longest]
     said = [_long_turn(number, token_limit // 60).response for number in range(2 * _DIALOGUE_TURNS)]
@@ -101,8 +99,6 @@ def _long_turn(number: int, words: int) -> TurnToScore:
     text = f"{number} {'and then ' * (words // 2)}{number}"
     return TurnToScore([Turn(speaker="user", text=text)], text)
 
-
-CUDA_BATCHES = 2  # one batch is laid out and copied while another computes
 
 _LOGGER = logging.getLogger("turnscore.models")
 
@@ -268,7 +264,8 @@ class ModelLoader:
         """What the settings say, else one slot of one thread, which is where measuring begins."""
         settings = self._settings
         if device != CPU:
-            return Concurrency(settings.concurrent_batches or CUDA_BATCHES)
+            # one batch is laid out and copied while another computes
+            return Concurrency(settings.concurrent_batches or 2)
         if settings.threads:
             return Concurrency(settings.concurrent_batches or max(1, self._cpus // settings.threads), settings.threads)
         return Concurrency()

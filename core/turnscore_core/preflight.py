@@ -104,7 +104,6 @@ PRIORITY = 10
 _COMMAND = (sys.executable, "-P", "-m", "turnscore_core.preflight")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
 MOST_KEPT = 1 << 16  # bytes of what a process printed. Chosen: a traceback and its warnings, and above any result
-_LAST_WORDS_SECONDS = 10.0  # for what stands in the pipes of a process that has ended
 
 _LOGGER = logging.getLogger("turnscore.models")
 
@@ -156,7 +155,7 @@ class _Pipe:
 
     def read_end(self) -> str:
         """The last MOST_KEPT bytes; to be asked for once the process has ended."""
-        self._thread.join(_LAST_WORDS_SECONDS)
+        self._thread.join(10.0)  # for what stands in the pipes of a process that has ended
         return bytes(self._kept).decode("utf-8", "replace")  # ONNX Runtime warns with the graph's own names
 
     def _read(self, pipe: IO[bytes]) -> None:

@@ -185,7 +185,6 @@ def _empty(corpus: Corpus, scorer: str) -> Tally:
 
 
 _GROUPED = ("dialogues", "turns", "mean", "mean percentile", "low", "index", "limit", "drift")
-_MOST_DRAWN = 4  # series in one chart: as many colours as a reader can distinguish
 Rows = list[tuple[str, ...]]
 
 
@@ -240,7 +239,8 @@ def _ends(caption: str, means: Iterable[tuple[str, float]]) -> Table:
 def _draw(corpus: Corpus, scorer: str) -> Any:
     edges = [100 * place / BINS for place in range(BINS + 1)]
     systems = corpus.groups(scorer, "system")
-    chosen = sorted(systems, key=lambda name: -systems[name].counts.turns)[:_MOST_DRAWN]
+    # series in one chart: as many colours as a reader can distinguish
+    chosen = sorted(systems, key=lambda name: -systems[name].counts.turns)[:4]
     series = {name: systems[name].counts.bins for name in sorted(chosen)} if len(systems) > 1 else {}
     title = f"Percentiles of {scorer}, share of turns; the bundle's reference turns are level at {100 // BINS} %"
     return draw_histogram(title, edges, series or {"all turns": corpus.tallies[scorer][WHOLE].counts.bins})

@@ -20,7 +20,6 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 PERCENTILE_BOUNDS = tuple(range(10, 101, 10))
-_SHIFTS = (1, 2, 5, 10, 20, 50, 100)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
 _LIVE = ["scorer", "model", "tenant"]
 _SHADOWED = ["scorer", "model", "served"]
@@ -206,7 +205,7 @@ SHADOW_SHIFT = Histogram(
     "turnscore_shadow_percentile_shift",
     "How far a compared turn's percentile by the shadow is from the served one's, up or down.",
     _SHADOWED,
-    buckets=_SHIFTS,
+    buckets=(1, 2, 5, 10, 20, 50, 100),
 )
 SHADOW_PERCENTILES = Counter(
     "turnscore_shadow_percentiles_total",
@@ -252,7 +251,6 @@ class KeptVectorReport:
 
 
 MOST_MODELS = 64  # different models whose series a process tells apart: a series stays for as long as its process
-OTHER_MODELS = "other"
 _models: set[str] = set()
 
 
@@ -260,7 +258,7 @@ def model_label(reference: str) -> str:
     """The value of the label `model` for that one: its reference, or `other` beyond the first 64 of a process."""
     if reference not in _models:
         if len(_models) >= MOST_MODELS:
-            return OTHER_MODELS
+            return "other"
         _models.add(reference)
     return reference
 

@@ -137,9 +137,6 @@ def _floats(values: Iterable[float]) -> Floats:
     return np.fromiter(values, dtype=np.float64)
 
 
-ALL_SYSTEMS = "all"
-
-
 @dataclass(frozen=True, kw_only=True)
 class MeasuredColumn(Correlations):
     """One column's correlations; baselines have nothing in `given`."""
@@ -162,7 +159,7 @@ class Group:
 def measure(observed: Observations, rounds: int, seed: int) -> list[Group]:
     """All figures of one level: all systems together first, then each where the file names more than one."""
     systems = np.array([system or "" for system in observed.systems])
-    groups = [_measure_group(observed, ALL_SYSTEMS, np.full(len(systems), True), rounds, seed)]
+    groups = [_measure_group(observed, "all", np.full(len(systems), True), rounds, seed)]
     names = np.unique(systems)
     if len(names) > 1:
         groups += [_measure_group(observed, str(name) or "(unnamed)", systems == name, rounds, seed) for name in names]

@@ -13,8 +13,6 @@ from turnscore_assessment.designs.form import LARGEST_TUPLE, MOST_ITEMS, DesignI
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Integers
 
-# Rounds of swaps. Chosen: 10 units in 45 tuples of 4 meet evenly after some 500; half a second of work at most.
-PROPOSED_SWAPS = 60_000
 # Tuples that are evened together; more are even enough, and the work grows with the square. Chosen.
 MOST_AT_ONCE = 2000
 FIRST = 1e9  # Cost of an appearance, where a meeting costs 1: more than all meetings together.
@@ -125,7 +123,8 @@ def _note(meetings: Integers, chosen: Sequence[int], step: int) -> None:
 def _swap_evenly(dealt: list[list[int]], meetings: Integers, generator: np.random.Generator) -> None:
     """Exchanges units of two tuples while that makes meetings more even; appearances stay as they are."""
     size = len(dealt[0])
-    proposals = generator.integers(0, [len(dealt), len(dealt), size, size], (PROPOSED_SWAPS, 4)).tolist()
+    # Rounds of swaps. Chosen: 10 units in 45 tuples of 4 meet evenly after some 500; half a second of work at most.
+    proposals = generator.integers(0, [len(dealt), len(dealt), size, size], (60_000, 4)).tolist()
     for number, (left, right, i, j) in enumerate(proposals):
         if number % 500 == 0 and np.ptp(meetings[np.triu_indices(len(meetings), 1)]) <= 1:
             return

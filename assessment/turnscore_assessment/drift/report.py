@@ -21,14 +21,13 @@ LEVEL = 0.01  # Most false alarms per window without drift. Chosen; docs/compare
 LEAST_DIALOGUES = 100  # Fewest dialogues of a window. Chosen: with fewer, a limit finds nothing but a bot that broke.
 # Chosen below LEVEL: the approximated tail then alarms in at most 1 % of equal windows, at .01 in 1.2 %.
 CLUSTERED_LEVEL = 0.0075
-_PRIOR = 0.5  # chosen: turns added to each bin
 CHI_SQUARED = float(stats.chi2.isf(LEVEL, BINS - 1))
 UNIFORM = (1 / BINS,) * BINS  # The shares of the bundle's reference turns, equal by the definition of a percentile.
 
 
 def find_shares(bins: ArrayLike) -> tuple[float, ...]:
     """The share of turns in each bin, none of them 0."""
-    counts = np.asarray(bins, dtype=np.float64) + _PRIOR
+    counts = np.asarray(bins, dtype=np.float64) + 0.5  # chosen: turns added to each bin
     return tuple(float(each) for each in counts / counts.sum())
 
 

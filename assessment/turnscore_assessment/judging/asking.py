@@ -29,7 +29,6 @@ AGAIN = 2  # How often a turn without a usable answer is asked again, alone. Cho
 FAILURES_IN_A_ROW = 10  # Calls without a single mark, after which the run stops. Chosen: the cause is not the turns.
 CALLS_AT_ONCE = 50  # Calls whose turns are shuffled together. Chosen: a call has turns of many dialogues.
 BYTES_PER_TOKEN = 4  # Of UTF-8, for estimates. Chosen: as English has.
-_STOPPING = (401, 403, 404, 429)  # Statuses that the next call would get, too.
 
 INSTRUCTION = """You judge single responses of a chatbot by a rubric. The user's message is a JSON list of items, each \
 with an `id`, the `conversation` so far and the `response` to judge. Judge each response by itself, as the next turn \
@@ -367,7 +366,7 @@ class Interview:
             url = self._client.base_url  # its user, password and path may be secrets
             where = f"HTTP {status}" if status else f"no answer from {url.scheme}://{url.netloc.decode()}"
             problem = f"{where} ({', '.join(codes)})"
-            if status is None or status in _STOPPING:
+            if status is None or status in (401, 403, 404, 429):  # Statuses that the next call would get, too.
                 raise JudgeError(f"{judge}: {problem}") from None
             return "", (0, 0), problem
         except (ValueError, AttributeError, IndexError, TypeError):

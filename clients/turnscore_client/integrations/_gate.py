@@ -64,7 +64,6 @@ class ReplyOptions(TypedDict, total=False):
 
 
 _FIRST_MESSAGES = 8  # chosen: a prompt or two, a greeting, and then the user has spoken
-_REPLY_OPTIONS = ReplyOptions.__optional_keys__
 _Run = Callable[..., Awaitable[Any]]  # a function, its arguments, and `seconds`: its result, None where it is late
 
 
@@ -192,7 +191,7 @@ class QualityGate:
         return self._own_threads().submit(copy_context().run, function, *arguments)
 
     async def _choose(self, messages: Iterable[Any], first: T, run: _Run, judge: _Run, given: ReplyOptions) -> T:
-        check_names(given, _REPLY_OPTIONS)
+        check_names(given, ReplyOptions.__optional_keys__)
         if "ask" not in given:
             self.check("a gate without ask", can_ask=False)
         ends_at = time.monotonic() + given.get("seconds", self.deadline_seconds)

@@ -25,8 +25,6 @@ KIND = "encoder"
 _Vector = NDArray[np.float32]
 # Of a vector, that it may be divided by. Specified: as sentence-transformers' normalisation has it.
 _LEAST_LENGTH = 1e-12
-# Numbers of a vector that a self-test sees, so that a graph with its outputs in another order is refused.
-_WATCHED = (0, 1, -1)
 assert sys.byteorder == "little", "vectors are kept as little-endian float32"
 
 
@@ -76,7 +74,8 @@ class TextEncoder(Scorer):
         return False
 
     def _score(self, before: _Vector, response: _Vector) -> RawScore:
-        watched = {f"number_{place % self.vector_width}": float(response[place]) for place in _WATCHED}
+        # Numbers of a vector that a self-test sees, so that a graph with its outputs in another order is refused.
+        watched = {f"number_{place % self.vector_width}": float(response[place]) for place in (0, 1, -1)}
         return RawScore(float(before @ response), watched, vector=response.tobytes())
 
     def _pack(self, place: int, texts: Sequence[list[int]]) -> TokenPack:

@@ -35,7 +35,6 @@ _AHEAD = 2  # blocks handed to an actor ahead, so that it does not wait for the 
 # had been started again).
 _RESTARTS = 8
 MOST_ACTORS = 1024  # for the lines of a file
-_SLOW_BLOCKS = 5  # A run counts as hung after this many times its longest block.
 _CONNECT_SECONDS = 10.0
 _ENDED = None
 
@@ -204,7 +203,7 @@ def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) 
     longest = 0.0
     left = {block.number for block in work.blocks}
     while True:
-        patience = max(stall_seconds, _SLOW_BLOCKS * longest)
+        patience = max(stall_seconds, 5 * longest)  # after five times its longest block a run hangs
         try:
             row = found.get(timeout=patience)
         except queue.Empty:

@@ -192,7 +192,6 @@ RowHolds = Literal["dialogue", "turn"]
 # The columns tried for a row's dialogue where none is named: our form, and OpenAI's chat form.
 DIALOGUE_FIELDS = ("turns", "messages")
 DEFAULT_ID = "id"
-DEFAULT_DIALOGUE = "dialogue"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +217,7 @@ class Columns:
     @property
     def id_column(self) -> str:
         """The column of the dialogue's name, if there is one."""
-        return self.id or (DEFAULT_DIALOGUE if self.row == "turn" else DEFAULT_ID)
+        return self.id or ("dialogue" if self.row == "turn" else DEFAULT_ID)
 
     def needed(self, file: str, known: Sequence[str]) -> list[str]:
         """The columns to read of a file that has those. Raises BadColumnsError for one that is missing."""

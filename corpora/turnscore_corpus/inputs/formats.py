@@ -134,11 +134,6 @@ class ParquetRecords:
             raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
 
 
-# Lines that say which fields there are. A field that stands in fewer than one in a hundred is looked for in vain, and
-# can be left unnamed.
-_LOOKED_AT = 100
-
-
 class _LineFile:
     """A file that is read line by line, plain or packed."""
 
@@ -190,7 +185,9 @@ class JsonLines(_LineFile):
 
     def _check_columns(self) -> None:
         """Raises BadColumnsError where none of the first lines has a column that was named."""
-        first = (_parse(raw)[0] for raw, _ in islice(self._lines(0), _LOOKED_AT) if raw is not None and raw.strip())
+        # These lines say which fields there are. A field that stands in fewer than one in a hundred is looked for in
+        # vain, and can be left unnamed.
+        first = (_parse(raw)[0] for raw, _ in islice(self._lines(0), 100) if raw is not None and raw.strip())
         known = list(dict.fromkeys(chain.from_iterable(fields for fields in first if fields is not None)))
         if known:
             self._columns.needed(self._file.place, known)

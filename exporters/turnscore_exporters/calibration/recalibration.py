@@ -238,8 +238,6 @@ def measure_share(hits: ArrayLike) -> Recall | None:
 # Shares of good turns that a table of promises names; the last one is the weakest promise that is made. Chosen: a
 # threshold that may call more than three of ten good turns low separates nothing.
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-# Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold. Chosen.
-FITTED_FOLDS = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -261,7 +259,8 @@ def calibrate_formula(
     Too few good turns get the weaker promise of `choose_rate`, which raises ExporterError where there is none.
     """
     asked, rate = rate, choose_rate(int(rated.good.sum()), rate)
-    fitted = np.isin(assign_folds(rated.dialogues), FITTED_FOLDS)
+    # Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold. Chosen.
+    fitted = np.isin(assign_folds(rated.dialogues), (0, 1))
     held = rated.take(~fitted)
     choice, measured = choose_formula(rated, shipped, with_weights=False), rated
     if int(held.good.sum()) >= least_good_turns(rate):

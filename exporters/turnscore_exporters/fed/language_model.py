@@ -83,8 +83,6 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
 
 
-HELD_OUT_SHARE = 50  # chosen: one dialogue in 50
-
 Turns = tuple[str, ...]
 
 
@@ -128,7 +126,7 @@ def read_texts(folder: Path, sources: Sequence[TextSource] = SOURCES) -> Dialogu
                 continue
             turns = tuple(text for text in (" ".join(turn.text.split()) for turn in dialogue.turns) if text)
             if len(turns) > 1:
-                is_held_out = zlib.crc32(" ".join(turns[:3]).encode()) % HELD_OUT_SHARE == 0
+                is_held_out = zlib.crc32(" ".join(turns[:3]).encode()) % 50 == 0  # chosen: one dialogue in 50
                 (texts.held_out if is_held_out else texts.train).append(turns)
                 texts.words[source.file] = texts.words.get(source.file, 0) + sum(len(turn.split()) for turn in turns)
     if not texts.train or not texts.held_out:

@@ -28,8 +28,6 @@ from turnscore_exporters.training.encoders import (
     score_alike,
 )
 
-RESPONSE_SHARE = 0.5  # Most tokens of a row for the response, so that what it answers always stays in the row. Chosen.
-
 
 @dataclass(frozen=True, kw_only=True)
 class PairCheckpoint:
@@ -55,7 +53,8 @@ class PairCheckpoint:
     @property
     def response_tokens(self) -> int:
         """Most response tokens of a row."""
-        return self.most_response_tokens or int(RESPONSE_SHARE * self.token_limit)
+        # Chosen: what the response answers always stays in the row.
+        return self.most_response_tokens or int(0.5 * self.token_limit)
 
     def lay_out(self, pairs: Sequence[tuple[str, str]]) -> list[PairRow]:
         """A row for each (said, response)."""

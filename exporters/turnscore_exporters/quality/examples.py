@@ -208,7 +208,6 @@ class Example:
 
 # Of the real responses, so many are stitched to a long one, with another long one that has one bad piece.
 LONG_SHARE = 0.08
-MOOD_SHARE = 0.1  # Of the real responses that are not stitched, so many become a short reaction. Chosen.
 RULES = LabelRules()
 
 
@@ -238,7 +237,8 @@ class ExampleMaker:
         real = self._real(turn)
         if generator.random() < self._long_share and self._later[index]:
             return self._long_group(index, real, generator)
-        if generator.random() < MOOD_SHARE:
+        # Of the real responses that are not stitched, so many become a short reaction. Chosen.
+        if generator.random() < 0.1:
             # In the mood of the user's turn, so that its words alone do not show a misfit.
             mood = _react(turn.context[-1][1], GLOOMY, CHEERFUL, generator)
             if mood:

@@ -111,7 +111,8 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     generator = random.Random(seed)  # noqa: S311
     generator.shuffle(bots)
     groups = ExampleMaker(people, Negatives(people), seed).epoch(0)
-    count = max(1, int(share * _GROUPS))
+    # Of what people really said, and of systems' turns with what the user did next: two passes use about half of them.
+    count = max(1, int(share * 14_000))
 
     kinds = [kind for each in (judged, modern) if (kind := [one for one in each if one[0].split == "train"])]
     drawn = [generator.choice(generator.choice(kinds)) for _ in range(len(user_turns) // 3)] if kinds else []
@@ -147,10 +148,6 @@ def read_marked_turns(path: Path) -> Iterator[LabelledTurn]:
         turn = check_row(MarkedTurn.model_validate, path, number, row)
         labels = {str(name): mark for name, mark in turn.marks.items()}
         yield LabelledTurn(context=turn.context, response=turn.response, labels=labels, set_name="marked")
-
-
-# Of what people really said, and of systems' turns with what the user did next: two passes use about half of them.
-_GROUPS = 14_000
 
 
 def describe_training(options: QualityTrainOptions, settings: QualitySettings, recipe: JudgedRecipe) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
 # Batches whose judged contexts are drawn together and sorted by length, so that rows of a batch are of like width.
 SORTED_TOGETHER = 16
-CONTEXT_EVERY = 3  # Steps of which one sends gradients through the context rows.
 HEAD_OF_MARK = tuple(HEADS.index(name) for name in MARKS)
 
 
@@ -295,7 +294,8 @@ def train_judged(
         items = steps[step]
         turns = builder.build([(item.context, item.response) for item in items])
         with torch.autocast(device.type, dtype=torch.bfloat16):
-            found = answer_rows(model, turns, fixed_context=step % CONTEXT_EVERY > 0)
+            # Steps of which one sends gradients through the context rows.
+            found = answer_rows(model, turns, fixed_context=step % 3 > 0)
         return compute_loss(model, found, items, recipe)
 
     with device:

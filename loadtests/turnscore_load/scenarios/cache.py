@@ -27,12 +27,9 @@ HIT_SHARE = {"engagement": 1 / 3, "fed": 1 / 20}  # most that a Redis hit may co
 MISS_OVERHEAD = 1.05
 NEARLY_TWICE = 1.8  # least throughput at 50 % repeats over none: a hit that costs a tenth allows 1.82; chosen
 _MIX = LENGTH_MIXES["mixed"]
-_KNOWN = 64
 # For scores to be written to the Redis after they were answered: ten times `write_delay_ms`. Chosen.
 _SETTLE_SECONDS = 0.1
 _ALIKE = 1e-3  # two computations of a turn differ by rounding, where other turns were in its batch
-# The first keeps the scores, the second finds them; another one where the service was paused while it wrote.
-_WARM_UP_TRIES = 4
 # At least, so that the last requests, which run alone, do not decide the time that all of them took.
 _TURNS_PER_CLIENT, _BATCHES_PER_CLIENT = 2, 3
 
@@ -106,7 +103,7 @@ class _Run:
     def __init__(self, options: Cache, redis: Process) -> None:
         self._options, self._redis = options, redis
         self._traffic = EngagementRows().traffic
-        self._known = self._traffic.items(_MIX, _KNOWN)
+        self._known = self._traffic.items(_MIX, 64)
         self._services: dict[str, Process] = {}
 
     def stop(self) -> None:
@@ -145,7 +142,8 @@ class _Run:
         right = self._ask(NO_CACHE, question)
         for service in ("redis", "both"):
             self._wait_until_in_use(service)
-            for _ in range(_WARM_UP_TRIES):
+            # The first keeps the scores, the second finds them; another one where it was paused while it wrote.
+            for _ in range(4):
                 scores = self._ask(service, question)
                 if all(each["cached"] for each in scores):
                     break

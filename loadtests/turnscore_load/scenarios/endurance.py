@@ -42,9 +42,7 @@ _DIALOGUES, _FED_DIALOGUES, _MOST_TURNS = 500, 40, 6
 _SETTLED_SECONDS = 2.0  # of load before a fault and after it; chosen
 _OUT_SECONDS = 5.0  # how long a part stands still, or is slow; longer than Sentinel waits; chosen
 _SLICE_SECONDS = 0.1
-_FULL_SECONDS = 20.0  # how long the disk is full: commands start in between, and fail
 _ANSWER_SECONDS = 600.0
-_LAST_ANSWER_SECONDS = 70.0  # after a fault, for what was asked during it: more than any caller's patience
 _KEY_SECONDS = 5.0  # until every replica knows a changed file of keys: a second, on a machine without CPU to spare
 _SCALE = 0.9  # of the second version of engagement: its values differ from the first's
 _COMMANDS = Path(sys.executable).parent  # of the development environment, which has corpora, too
@@ -275,7 +273,7 @@ class Faults:
                 with suppress(OSError), filler.open("wb", buffering=0) as file:
                     while file.write(bytes(4096)):
                         pass
-            await asyncio.sleep(_FULL_SECONDS)
+            await asyncio.sleep(20.0)  # how long the disk is full: commands start in between, and fail
         finally:
             filler.unlink(missing_ok=True)
             self._callers.is_disk_full = False
@@ -419,7 +417,7 @@ def scale(folder: Path) -> Path:
 
 async def _finish(ledger: FaultLog, line: Line, lines: list[Line], file: Path) -> None:
     """Waits for the answers to what was asked, and appends what became of it."""
-    end = time.monotonic() + _LAST_ANSWER_SECONDS
+    end = time.monotonic() + 70.0  # after a fault, for what was asked during it: more than any caller's patience
     while ledger.in_flight and time.monotonic() < end:
         await asyncio.sleep(0.1)
     ledger.close()

@@ -30,7 +30,6 @@ from turnscore_load.traffic import Traffic, TrafficSettings
 
 NEIGHBOUR = "127.0.0.2"  # another address than the flood's: all of 127.0.0.0/8 is this machine's on Linux
 CONNECTIONS = 64
-BATCH_TURNS = 256  # what `TURNSCORE_LIMITS__MAX_ITEMS` allows by default
 TURNS_PER_SECOND = 4.0
 SILENT_SOCKETS = 300
 HEAD_BYTES = 8 * 1024 * 1024
@@ -38,13 +37,10 @@ MESSAGE_CHARS = 12 * 1024 * 1024
 _BODIES = 8
 _DEADLINE_MS = 10_000
 _SETTLE_SECONDS = 2.0
-_DRAIN_SECONDS = 60.0
 # In which silent connections are to be closed: twice what `TURNSCORE_HTTP__HEADER_TIMEOUT_SECONDS` is by default.
 _PATIENCE_SECONDS = 20.0
-_HEALTH_PAUSE_SECONDS = 0.02
 # How long, in CPU time, the service's loop may be silent: what docs/security.md promises.
 SILENCE_SECONDS = 0.05
-_CONTROLS = 40
 _MOST_TIMES = 3  # a machine has moments in which everything waits: the middle of three is the service's
 _CLOSE_CODE_BASE = 4000  # a conversation that the service ends closes with this and the error's HTTP status
 LEAST_ANSWERED = 0.99
@@ -113,7 +109,7 @@ class Hostile(TargetScenario[tuple[float, list[Check]]]):
 def silence_seconds() -> float:
     """The longest that so much CPU time takes on this machine at this moment: on a busy one many times as long."""
     longest = 0.0
-    for _ in range(_CONTROLS):
+    for _ in range(40):
         began_at, cpu = time.monotonic(), time.thread_time()
         while time.thread_time() - cpu < SILENCE_SECONDS:
             pass
@@ -147,7 +143,7 @@ def health_checks(port: int) -> Iterator[list[float]]:
 
     def check() -> None:
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=60, source_address=(NEIGHBOUR, 0))
-        while not is_over.wait(_HEALTH_PAUSE_SECONDS):
+        while not is_over.wait(0.02):
             began_at = time.monotonic()
             try:
                 connection.request("GET", "/livez")
@@ -267,7 +263,7 @@ def batches(scorer: str, *, fresh: bool) -> list[str]:
     mark = NUMBER_MARK.decode() if fresh else "known"
     made = []
     for _ in range(_BODIES if fresh else 1):
-        items = [traffic.next_ask().item for _ in range(BATCH_TURNS)]
+        items = [traffic.next_ask().item for _ in range(256)]  # what `TURNSCORE_LIMITS__MAX_ITEMS` allows by default
         made.append(json.dumps({"items": [{**each, "response": f"{mark} {each['response']}"} for each in items]}))
     return made
 
@@ -276,7 +272,7 @@ def known_batch_seconds(port: int, body: str) -> float:
     """How long a batch takes of which every turn is known, while there are no other requests: the median of five."""
     took: list[float] = []
     headers: Any = {"content-type": "application/json"}
-    end = time.monotonic() + _DRAIN_SECONDS
+    end = time.monotonic() + 60.0
     while len(took) < 6:
         began_at = time.monotonic()
         reply = httpx.post(f"http://{LOOPBACK}:{port}/v1/score_batch", content=body, headers=headers, timeout=60)

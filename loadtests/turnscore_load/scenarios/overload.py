@@ -24,17 +24,12 @@ from turnscore_load.sampling import ProcessSample, Sampler, growths, write_csv
 from turnscore_load.scenario import TargetScenario
 from turnscore_load.traffic import Traffic, TrafficSettings
 
-MAX_CLIENTS = 256
 MAX_REQUESTS = 200_000  # prepared in memory, about 2 KB each; chosen
-_LEAST_GAIN = 1.02  # a stage that brings less than 2 % more is no progress; two in a row end the search; chosen
 _PEAK_STAGES = 4  # how many times longer than the stages of the search the peak is measured; chosen
 _PROBE_SECONDS = 5.0
 _RECOVERY_SECONDS = 2.0  # after which latency must be normal again: probes that begin later count
 _SAMPLE_SECONDS = 0.5
 _PROBE_AGAIN_SECONDS = 0.02  # a refused probe comes again much sooner than advised, to see when it is taken; chosen
-# A probe is as long as turns are on average (dialogue_lengths.toml), always, so that times can be compared.
-_PROBE_CONTEXT_WORDS = (6, 10, 6, 10, 6)
-_PROBE_RESPONSE_WORDS = 10
 
 LEAST_GOODPUT_SHARE = 0.9
 # How much slower the probes after the overload may be than those before it, by percentile, for noise. Chosen.
@@ -109,8 +104,8 @@ class Overload(TargetScenario[OverloadRun]):
         names = tuple(filter(None, self.scorers.split(",")))
         traffic = Traffic(TrafficSettings(scorers=names, deadline_ms=self.deadline_ms))
         generator = http_generator(port, self.deadline_ms)
-        length = _PROBE_CONTEXT_WORDS, _PROBE_RESPONSE_WORDS
-        probes = (score_request(port, traffic.item_of_length(*length)) for _ in count())
+        # A probe is as long as turns are on average (dialogue_lengths.toml), always, so that times can be compared.
+        probes = (score_request(port, traffic.item_of_length((6, 10, 6, 10, 6), 10)) for _ in count())
         typer.echo("one caller, for the normal latency")
         await generator.run_closed(1, 1.0, probes)  # warms up
         normal = await generator.run_closed(1, _PROBE_SECONDS, probes)
@@ -144,11 +139,12 @@ class Overload(TargetScenario[OverloadRun]):
         """Closed-loop stages with 1, 2, 4... clients, until two in a row bring no progress."""
         stages: dict[int, Stage] = {}
         best, without_progress, clients = 0.0, 0, 1
-        while clients <= MAX_CLIENTS and without_progress < 2:
+        while clients <= 256 and without_progress < 2:
             stage = stages[clients] = await generator.run_closed(clients, self.stage_seconds, requests)
             goodput = stage.goodput(self.deadline_ms)
             typer.echo(f"{clients} clients: {goodput:.1f} good answers per second")
-            without_progress = 0 if goodput > _LEAST_GAIN * best else without_progress + 1
+            # a stage that brings less than 2 % more is no progress; two in a row end the search; chosen
+            without_progress = 0 if goodput > 1.02 * best else without_progress + 1
             best, clients = max(best, goodput), 2 * clients
         return stages
 

@@ -21,9 +21,7 @@ from turnscore_load.services import read_metrics
 from turnscore_load.traffic import Traffic, TrafficSettings
 
 _DEADLINE_MS = 1000
-_LOAD = 0.5  # share of what two callers in a row get answered that is sent; chosen: idle moments and busy ones
 _PEAK_CLIENTS = 2
-_WARM_SECONDS = 3.0
 _OVERLOAD_CLIENTS = 64
 _SETTLE_SECONDS = 2.0  # from the overload's start until the queue is full, and before its end; chosen
 
@@ -76,10 +74,11 @@ class Shadow(Scenario[ShadowRun]):
         traffic = Traffic(TrafficSettings(deadline_ms=_DEADLINE_MS))
         generators = {each.port: http_generator(each.port, _DEADLINE_MS) for each in (plain, shadowed)}
         for port, generator in generators.items():
-            await generator.run_closed(_PEAK_CLIENTS, _WARM_SECONDS, score_requests(port, traffic))
+            await generator.run_closed(_PEAK_CLIENTS, 3.0, score_requests(port, traffic))
         requests = score_requests(plain.port, traffic)
         peak = await generators[plain.port].run_closed(_PEAK_CLIENTS, self.seconds, requests)
-        per_second = _LOAD * peak.goodput(_DEADLINE_MS)
+        # share of what two callers in a row get answered that is sent; chosen: idle moments and busy ones
+        per_second = 0.5 * peak.goodput(_DEADLINE_MS)
         typer.echo(f"{per_second:.1f} requests per second, {self.rounds} rounds of {self.seconds:g} s each")
         found: dict[int, list[Round]] = {plain.port: [], shadowed.port: []}
         for _ in range(self.rounds):

@@ -28,13 +28,10 @@ from turnscore_load.services import LoadedService, metric
 from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Traffic, TrafficSettings, pause_seconds
 
 _T = TypeVar("_T")
-_SAYING_SECONDS = 0.002  # in which a turn is sent that is then left unanswered; chosen
 # The first asks for more at once than anything before: a turn of every stream. The others are like it. Chosen.
 ROUNDS = 3
 _WARM_UP_STREAMS = 20
-_WARM_UP_EXCHANGES = 3
 _SAMPLE_SECONDS = 0.25
-_GONE_SECONDS = 10.0  # how long the service may take to notice that a stream is gone; chosen
 _AT_WORK = ("turnscore_items_in_flight", "turnscore_tokens_in_flight", "turnscore_queued_items")
 
 MOST_P99_MS = 1000.0  # what a chatbot may wait for the scores of its turn before it is felt; chosen
@@ -177,7 +174,7 @@ class TalkingStream:
         """Says a system turn and goes without a word, before its answer."""
         self.is_over = True
         saying = asyncio.ensure_future(self._conversation.say("system", self._traffic.next_ask().item["response"]))
-        await asyncio.sleep(_SAYING_SECONDS)
+        await asyncio.sleep(0.002)  # in which a turn is sent that is then left unanswered; chosen
         closing = asyncio.ensure_future(self._conversation.close())
         await asyncio.sleep(0)
         for each in (saying, closing):
@@ -229,7 +226,7 @@ class _Run:
     async def run(self) -> StreamsRun:
         few = StreamsRun()
         async with self._open(_WARM_UP_STREAMS, _WARM_UP_STREAMS, few) as (_, streams):
-            for number in range(_WARM_UP_EXCHANGES):
+            for number in range(3):
                 await together(each.exchange(f"hello {number}", f"good day, {number}") for each in streams)
             await together(each.finish() for each in streams)
         await self._settle(0, "at rest, after a few streams")
@@ -291,7 +288,7 @@ class _Run:
 
     async def _wait_for(self, streams: int) -> tuple[float, float]:
         """Open streams and what is at work, once so many are open, or after the time that the service has for it."""
-        end = time.monotonic() + _GONE_SECONDS
+        end = time.monotonic() + 10.0  # how long the service may take to notice that a stream is gone; chosen
         while True:
             opened = await asyncio.to_thread(metric, self._service.port, "turnscore_open_conversations")
             at_work = await asyncio.to_thread(metric, self._service.port, *_AT_WORK)

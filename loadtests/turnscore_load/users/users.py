@@ -66,7 +66,6 @@ def judge_error(error: TurnScoreError) -> CallAnswer:
 BATCH_ITEMS = 16
 # Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves capacity.
 BATCH_EVERY_SECONDS = 5.0
-_MOST_OBEDIENT_SECONDS = 5.0  # a longer advice is cut to this, so that a short run goes on; chosen
 _AFTER_FAILURE_SECONDS = 0.1  # so that users of a dead service do not spin; chosen
 
 
@@ -111,7 +110,8 @@ class ScoringUser(User):
         if answer.outcome == "failed":
             gevent.sleep(_AFTER_FAILURE_SECONDS)
         elif answer.retry_after_seconds is not None:
-            gevent.sleep(min(answer.retry_after_seconds, _MOST_OBEDIENT_SECONDS))
+            # a longer advice is cut to this, so that a short run goes on; chosen
+            gevent.sleep(min(answer.retry_after_seconds, 5.0))
         return answer
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 _MOST_FRAGMENTS = 1024  # of one message. Chosen: browsers and libraries send whole messages, or pieces of some 100 KiB
-# From our last words to the end of the stream. Chosen: the WebSocket of Node drops what it gets together with that.
-_CLOSING_SECONDS = 0.25
 _PIECE_BYTES = 4096  # how much is parsed before others have their turn: at most 680 frames
 
 
@@ -109,7 +107,8 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
         self._take_no_more()
-        self.close_timer = self.loop.call_later(_CLOSING_SECONDS, self._end)
+        # Chosen: the WebSocket of Node drops our last words where they come together with the end of the stream.
+        self.close_timer = self.loop.call_later(0.25, self._end)
 
     async def receive(self) -> Any:
         message = await super().receive()

@@ -59,7 +59,6 @@ def cause_of(error: BaseException) -> str:
     return next((cause for kinds, cause in _CAUSES if isinstance(error, kinds)), "other")
 
 
-_SPARE_CONNECTIONS = 4  # for writes, probes, budgets of API keys, and looking whether a model was cleared
 _SCANNED_AT_ONCE = 1000  # keys looked at in one step of a removal, which other commands wait for: under a millisecond
 
 
@@ -167,7 +166,8 @@ def open_store(address: RedisAddress, settings: CacheSettings) -> EntryStore:
     options: dict[str, Any] = {
         "username": address.username,
         "password": address.password,
-        "max_connections": settings.connections + _SPARE_CONNECTIONS,
+        # for writes, probes, budgets of API keys, and looking whether a model was cleared
+        "max_connections": settings.connections + 4,
         "socket_connect_timeout": settings.timeout_ms / 1000,
         "socket_timeout": None,  # costs a task a command; the caller bounds the round trip as a whole
         "retry": Retry(NoBackoff(), 0),

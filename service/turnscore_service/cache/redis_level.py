@@ -164,9 +164,6 @@ class Coalescer(Generic[_Asked, _Found]):
             place += len(wish.keys)
 
 
-_MAX_ENTRIES = 256  # in one round trip: some 150 kB of FED's entries
-
-
 Write = Callable[[Mapping[str, PendingWrite]], Awaitable[None]]
 
 
@@ -199,7 +196,7 @@ class WriteBehind:
     async def flush(self) -> None:
         self._is_due.clear()
         while self._pending:
-            batch = dict(islice(self._pending.items(), _MAX_ENTRIES))
+            batch = dict(islice(self._pending.items(), 256))  # in one round trip: some 150 kB of FED's entries
             for key in batch:
                 del self._pending[key]
             await self._write(batch)

@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from turnscore_core import score_entries
 from turnscore_core.loaded_scorer import LoadedScorer
@@ -66,7 +65,6 @@ class LocalLevel:
 
 _LOGGER = logging.getLogger("turnscore.cache")
 _BYTES_A_NUMBER = 4
-_NOTHING: Mapping[bytes, RawScore] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,7 +143,7 @@ class ScoreCache:
         """
         keeping = self._keeping[lookup.loaded.name]
         lookup.fragments = fragments = keeping.fragments or lookup.loaded.scorer.fragments_of(turn)
-        lookup.missing, lookup.known = range(len(fragments)), _NOTHING
+        lookup.missing, lookup.known = range(len(fragments)), {}
         lookup.is_kept = keeping.ttl_seconds > 0 and mode != "bypass"
         lookup.is_read = lookup.is_kept and mode == "use"
         lookup.miss = "absent" if mode == "use" else mode

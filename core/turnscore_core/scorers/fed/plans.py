@@ -22,7 +22,6 @@ from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, interpola
 
 Floats = NDArray[np.float64]
 Curve = Sequence[float]  # the values at percentile 0, 1, ..., 100
-_KEPT_CURVES = 1024  # choices of qualities whose curve is kept, 3.3 KB each
 
 
 class FedReference:
@@ -32,7 +31,7 @@ class FedReference:
         """Reads the file. Raises RuntimeError where it is not what the options promise."""
         self._options = options
         self._names = list(options.qualities)
-        self._curve = lru_cache(_KEPT_CURVES)(self._make_curve)
+        self._curve = lru_cache(1024)(self._make_curve)  # 3.3 KB each
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 self._values: dict[str, Floats] = {loss: arrays[loss].astype(np.float64) for loss in arrays.files}

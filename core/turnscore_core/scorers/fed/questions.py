@@ -170,7 +170,6 @@ def _values_of(quality: JsonValue) -> Iterator[JsonValue]:
 
 
 _BYTES_PER_TOKEN = 2  # of a caller's follow-up, for admission: English has four to five, other scripts two or less
-_FOLLOW_UP_SHARE = 4  # a follow-up may take a quarter of the window, the context has the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +205,7 @@ class FedQuestions:
         """Tokenizes what is known. Raises RuntimeError where a follow-up leaves no room for a context."""
         self._options = options
         self._window = window
-        self.longest_allowed = window // _FOLLOW_UP_SHARE
+        self.longest_allowed = window // 4  # a follow-up may take a quarter of the window, the context has the rest
         self._known = {**options.qualities, **options.own_qualities}
         texts = list(dict.fromkeys(text for each in self._known.values() for text in _texts_of(each)))
         # Of each follow-up that is known.
