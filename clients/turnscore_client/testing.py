@@ -10,20 +10,11 @@ import httpx
 from pydantic import ValidationError
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ErrorCode, ErrorReply, Limits
 
+from turnscore_client import _mock
 from turnscore_client._async import AsyncTurnScoreClient, AsyncTurnScoreGrpcClient
 from turnscore_client._calls import invalid_request
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
 from turnscore_client._http import HttpAnswer, read_error
-from turnscore_client._mock import (
-    AsyncMockGrpcChannel,
-    MockAnswers,
-    MockConversation,
-    MockGrpcChannel,
-    MockStream,
-    Scores,
-    Signals,
-    Similarity,
-)
 from turnscore_client._options import ClientOptions
 from turnscore_client._sync import TurnScoreClient, TurnScoreGrpcClient
 
@@ -73,13 +64,13 @@ class _MockTransport(httpx.MockTransport):
     def __init__(
         self,
         handle: Callable[[httpx.Request], httpx.Response],
-        open_conversation: Callable[[Mapping[str, str]], MockConversation],
+        open_conversation: Callable[[Mapping[str, str]], _mock.MockConversation],
     ) -> None:
         super().__init__(handle)
         self._open_conversation = open_conversation
 
-    def open_stream(self, headers: Mapping[str, str]) -> MockStream:
-        return MockStream(self._open_conversation(headers))
+    def open_stream(self, headers: Mapping[str, str]) -> _mock.MockStream:
+        return _mock.MockStream(self._open_conversation(headers))
 
 
 class MockTurnScore:
@@ -94,14 +85,14 @@ class MockTurnScore:
 
     def __init__(
         self,
-        scores: Scores | None = None,
+        scores: _mock.Scores | None = None,
         thresholds: Mapping[str, float] | None = None,
-        similarity: Similarity | None = None,
-        signals: Signals | None = None,
+        similarity: _mock.Similarity | None = None,
+        signals: _mock.Signals | None = None,
     ) -> None:
         self.similarity = similarity
         self.signals = dict(signals or {})
-        self.scores: Scores = {"engagement": 0.5} if scores is None else scores
+        self.scores: _mock.Scores = {"engagement": 0.5} if scores is None else scores
         self.thresholds = dict(thresholds or {})
         self.limits = Limits()
         self.requests: list[RecordedRequest] = []
@@ -122,14 +113,14 @@ class MockTurnScore:
         """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
         from turnscore_client._mock_grpc import answer
 
-        channel: Any = MockGrpcChannel(partial(answer, self.transport), self.transport)
+        channel: Any = _mock.MockGrpcChannel(partial(answer, self.transport), self.transport)
         return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, **self._own(given))
 
     def async_grpc_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreGrpcClient:
         """The same over gRPC for asyncio."""
         from turnscore_client._mock_grpc import answer
 
-        channel: Any = AsyncMockGrpcChannel(partial(answer, self.transport), self.transport)
+        channel: Any = _mock.AsyncMockGrpcChannel(partial(answer, self.transport), self.transport)
         return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, **self._own(given))
 
     def _own(self, given: ClientOptions) -> ClientOptions:
@@ -185,7 +176,7 @@ class MockTurnScore:
         except ServiceError as error:
             return self._refuse(error)
 
-    def _open_conversation(self, headers: Mapping[str, str]) -> MockConversation:
+    def _open_conversation(self, headers: Mapping[str, str]) -> _mock.MockConversation:
         own = {name.lower(): value for name, value in headers.items()}
 
         def next_error(message: ConversationMessage) -> ServiceError | None:
@@ -195,7 +186,7 @@ class MockTurnScore:
             )
             return self._planned_error()
 
-        return MockConversation(self._answers, next_error, lambda: self.is_draining)
+        return _mock.MockConversation(self._answers, next_error, lambda: self.is_draining)
 
     def _planned_error(self) -> ServiceError | None:
         if not self._planned:
@@ -209,9 +200,9 @@ class MockTurnScore:
             return planned
         raise planned
 
-    def _answers(self) -> MockAnswers:
+    def _answers(self) -> _mock.MockAnswers:
         known = self.thresholds, self.similarity, self.signals
-        return MockAnswers(self.scores, self.limits, self._request_id(), *known)
+        return _mock.MockAnswers(self.scores, self.limits, self._request_id(), *known)
 
     def _refuse(self, error: ServiceError) -> httpx.Response:
         headers = {}

@@ -15,14 +15,7 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import (
-    RoundsOption,
-    command_of,
-    file_option,
-    refuse_input,
-    reported_errors,
-    show_progress,
-)
+from turnscore_assessment import command_line
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import (
     LEAST_OBSERVATIONS,
@@ -234,23 +227,25 @@ class JudgeOptions(Judges):
     file: Annotated[
         Path | None, Argument(exists=True, dir_okay=False, help="Dialogues, turns or judged rows: JSON lines, or CSV.")
     ] = None
-    rubric: Annotated[Path | None, file_option("The criteria; see --template.")] = None
+    rubric: Annotated[Path | None, command_line.file_option("The criteria; see --template.")] = None
     output: Annotated[Path | None, Option("--output", "-o", dir_okay=False, help="JSON lines; .gz packs them.")] = None
     template: Annotated[bool, Option("--template", help="Print a rubric to start from, and exit.")] = False
     share: Annotated[float, Option(min=0, max=1, help="Share of the dialogues that is judged.")] = 1.0
     yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing before the first call.")] = False
     source: Annotated[Source | None, Option("--import", help="Read marks that exist instead of asking.")] = None
-    texts: Annotated[list[Path] | None, file_option("With --import: traces or spans with the texts.")] = None
+    texts: Annotated[list[Path] | None, command_line.file_option("With --import: traces or spans with the texts.")] = (
+        None
+    )
     only_uncertain: Annotated[
         bool, Option("--only-uncertain", help="Ask only where scorers are unsure; needs --scorer and --held-out.")
     ] = False
     scorers: Annotated[
         list[str] | None, Option("--scorer", help="A criterion's bundle: a folder (with a /) or name; repeatable.")
     ] = None
-    held_out: Annotated[Path | None, file_option("Rows with marks; those of split dev are used.")] = None
+    held_out: Annotated[Path | None, command_line.file_option("Rows with marks; those of split dev are used.")] = None
     most_asked: Annotated[float, Option(min=0, max=1, help="Share of turns that may be asked.")] = MOST_ASKED
     report: Annotated[Path | None, Option(dir_okay=False, help="File for the figures, as JSON.")] = None
-    rounds: RoundsOption = ROUNDS
+    rounds: command_line.RoundsOption = ROUNDS
 
 
 def run_judge(options: JudgeOptions) -> None:
@@ -261,16 +256,16 @@ def run_judge(options: JudgeOptions) -> None:
     if options.file is None or options.output is None:
         raise typer.BadParameter("give a FILE and an --output, or --template")
     inputs = [each for each in (options.file, options.rubric, options.held_out, *(options.texts or [])) if each]
-    refuse_input(options.output, inputs, "--output")
+    command_line.refuse_input(options.output, inputs, "--output")
     statistics = MarkStatistics(options.seed, options.rounds)
-    with reported_errors():
+    with command_line.reported_errors():
         status, said = (_import if options.source else _ask)(options, options.file, options.output, statistics)
     singles, pairs = statistics.measure()
     print_page(build_page(singles, pairs, said), {"judges": singles, "pairs": pairs}, options.report)
     raise typer.Exit(status)
 
 
-judge = command_of(JudgeOptions, run_judge)
+judge = command_line.command_of(JudgeOptions, run_judge)
 
 
 def _import(options: JudgeOptions, file: Path, output: Path, statistics: MarkStatistics) -> tuple[int, list[str]]:
@@ -337,7 +332,7 @@ def _check_options(options: JudgeOptions) -> None:
 def _collect(options: JudgeOptions, collection: JudgedFile, interview: Interview) -> int:
     """Scores, estimates and asks; the exit status, where that was cut short."""
     if collection.stand_in:
-        with show_progress("scoring", None) as advance:
+        with command_line.show_progress("scoring", None) as advance:
             collection.score(advance)
     turns, calls, tokens = interview.estimate(collection.to_ask())
     if not turns:
@@ -350,7 +345,7 @@ def _collect(options: JudgeOptions, collection: JudgedFile, interview: Interview
     if not options.yes and sys.stdin.isatty():
         typer.confirm("Ask?", default=True, abort=True, err=True)
     try:
-        with show_progress("asking", turns) as advance:
+        with command_line.show_progress("asking", turns) as advance:
             asyncio.run(interview.ask(client, collection.to_ask, advance))
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

@@ -26,20 +26,8 @@ from typing import Annotated, Final, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from turnscore_assessment import figures
 from turnscore_assessment.errors import BadFileError, ReferencesError
-from turnscore_assessment.figures import (
-    ROUNDS,
-    Floats,
-    Interval,
-    Williams,
-    compute_pearson,
-    compute_spearman,
-    draw_dialogues,
-    find_interval,
-    resample_pearson,
-    resample_spearman,
-    williams_test,
-)
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_assessment.references import vector_metrics, word_metrics
 from turnscore_assessment.references.vector_metrics import ReferenceWordVectors, SentenceEncoder
@@ -285,7 +273,7 @@ JOINT: Final = "joint"
 DEFAULT_REDUCER: Final = "max"
 
 # Reduces a table with a row per hypothesis and a column per reference.
-_OF_TABLE: Final[Mapping[str, Callable[[Floats], float]]] = {
+_OF_TABLE: Final[Mapping[str, Callable[[figures.Floats], float]]] = {
     "single": lambda table: float(table[:, 0].mean()),
     "max": lambda table: float(table.max(axis=1).mean()),
     "mean": lambda table: float(table.mean()),
@@ -316,7 +304,7 @@ class Tables:
     metric: Metric
     rows: Sequence[ReferencedReplies]
 
-    def reduce(self, reducer: str, references: int | None = None) -> Floats:
+    def reduce(self, reducer: str, references: int | None = None) -> figures.Floats:
         """One number per row, in order, or those of the first `references` of each row.
 
         Raises ReferencesError for a reducer that does not fit.
@@ -329,7 +317,7 @@ class Tables:
         return Tables(self.metric, [replace(row, references=row.references[:references]) for row in self.rows])._joint
 
     @cached_property
-    def _compared(self) -> list[Floats]:
+    def _compared(self) -> list[figures.Floats]:
         pairs: list[Pair] = [(own, other) for row in self.rows for own in row.hypotheses for other in row.references]
         found, tables, start = self.metric.compare(pairs), [], 0
         for row in self.rows:
@@ -339,7 +327,7 @@ class Tables:
         return tables
 
     @cached_property
-    def _joint(self) -> Floats:
+    def _joint(self) -> figures.Floats:
         assert self.metric.compare_jointly is not None
         counts = [len(row.hypotheses) for row in self.rows]
         starts = np.cumsum([0, *counts[:-1]])
@@ -357,17 +345,21 @@ class RatingCorrelation:
 
     rows: int
     contexts: int
-    pearson: Interval
-    spearman: Interval
+    pearson: figures.Interval
+    spearman: figures.Interval
 
 
-def correlate_contexts(scores: Floats, ratings: Floats, contexts: Sequence[str]) -> RatingCorrelation:
+def correlate_contexts(scores: figures.Floats, ratings: figures.Floats, contexts: Sequence[str]) -> RatingCorrelation:
     """Both correlations, each with its interval; fewer than LEAST_DIALOGUES contexts give no interval."""
     numbers = np.unique(np.asarray(contexts), return_inverse=True)[1]
     count = int(numbers.max()) + 1
-    columns, draws = np.stack([scores, ratings]), draw_dialogues(count, ROUNDS, seed=0)
-    pearson = find_interval(compute_pearson(scores, ratings), resample_pearson(columns, numbers, draws)[:, 0, 1])
-    spearman = find_interval(compute_spearman(scores, ratings), resample_spearman(columns, numbers, draws)[:, 0, 1])
+    columns, draws = np.stack([scores, ratings]), figures.draw_dialogues(count, figures.ROUNDS, seed=0)
+    pearson = figures.find_interval(
+        figures.compute_pearson(scores, ratings), figures.resample_pearson(columns, numbers, draws)[:, 0, 1]
+    )
+    spearman = figures.find_interval(
+        figures.compute_spearman(scores, ratings), figures.resample_spearman(columns, numbers, draws)[:, 0, 1]
+    )
     return RatingCorrelation(len(scores), count, pearson, spearman)
 
 
@@ -400,7 +392,7 @@ class Correlated:
     references: int
     agreement: RatingCorrelation
     # Against the evaluation's first metric under the same reducer, with as many references; None for that metric.
-    against_first: Williams | None
+    against_first: figures.Williams | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,7 +452,7 @@ def _correlate_all(of_metrics: Sequence[Tables], rated: Sequence[int], reducers:
     rows = [of_metrics[0].rows[place] for place in rated]
     ratings = np.array([row.rating for row in rows], dtype=np.float64)
     contexts = [row.context_id for row in rows]
-    first: dict[tuple[str, int], Floats] = {}
+    first: dict[tuple[str, int], figures.Floats] = {}
     found = []
     for tables in of_metrics:
         metric = tables.metric
@@ -468,7 +460,7 @@ def _correlate_all(of_metrics: Sequence[Tables], rated: Sequence[int], reducers:
         for reducer, references in _list_columns(metric, rows, reducers):
             column = tables.reduce(reducer, references)[rated]
             leader = first.setdefault((reducer, references), column)
-            against = None if leader is column else williams_test(leader, column, ratings)
+            against = None if leader is column else figures.williams_test(leader, column, ratings)
             agreement = correlate_contexts(column, ratings, contexts)
             found.append(Correlated(*named, reducer, references, agreement, against))
     return found

@@ -17,16 +17,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args
 
 from turnscore_wire import Score, Turn
 
-from turnscore_client import _defaults
-from turnscore_client._background import (
-    Convert,
-    RecentMessages,
-    ServiceOptions,
-    check_positive,
-    current_traceparent,
-    open_client,
-    spoken_turns,
-)
+from turnscore_client import _background, _defaults
 from turnscore_client._options import check_names
 from turnscore_client._sync import run_now
 
@@ -56,7 +47,7 @@ class ReplyOptions(TypedDict, total=False):
     text_of: Callable[[Any], str | None]
     say: Callable[[str], Any]
     # Makes OpenAI's messages of the framework's own.
-    convert: Convert
+    convert: _background.Convert
     # Its name; else the user's first turn tells conversations apart.
     conversation: str | None
     # What is left of the deadline.
@@ -95,12 +86,12 @@ class QualityGate:
         max_calls_per_conversation: int = _defaults.GATE_CALLS_PER_CONVERSATION,
         max_calls_per_hour: int = _defaults.GATE_CALLS_PER_HOUR,
         deadline_seconds: float = _defaults.GATE_DEADLINE_SECONDS,
-        **given: Unpack[ServiceOptions],
+        **given: Unpack[_background.ServiceOptions],
     ) -> None:
-        check_names(given, ServiceOptions.__optional_keys__)
-        check_positive("deadline_seconds", deadline_seconds)
-        check_positive("max_calls_per_conversation", max_calls_per_conversation)
-        check_positive("max_calls_per_hour", max_calls_per_hour)
+        check_names(given, _background.ServiceOptions.__optional_keys__)
+        _background.check_positive("deadline_seconds", deadline_seconds)
+        _background.check_positive("max_calls_per_conversation", max_calls_per_conversation)
+        _background.check_positive("max_calls_per_hour", max_calls_per_hour)
         self._answers = {"ask_again": None, "fallback_model": fallback_model, "hand_over": hand_over}
         names = (on_user,) if isinstance(on_user, str) else on_user
         likely: Action = "ask_again" if fallback_model is None else "fallback_model"
@@ -120,7 +111,7 @@ class QualityGate:
         self.min_quality = min_quality
         self.deadline_seconds = deadline_seconds
         self._scorer = scorer
-        self._client = open_client(given, timeout_seconds=deadline_seconds, max_retries=0)
+        self._client = _background.open_client(given, timeout_seconds=deadline_seconds, max_retries=0)
         self._owns_client = given.get("client") is None
         self._threads, self._process = _start_threads(), os.getpid()
         self._budget = _Budget(max_calls_per_conversation, max_calls_per_hour)
@@ -281,7 +272,7 @@ class QualityGate:
 
     def _find_signal(self, messages: Sequence[Mapping[str, Any]], ends_at: float) -> str | None:
         """The likeliest signal of the user's last turn about which something is done."""
-        turns = spoken_turns(_until_user(messages))  # what tools were called for comes after it
+        turns = _background.spoken_turns(_until_user(messages))  # what tools were called for comes after it
         score = self._ask("reaction", turns, ends_at) if turns and turns[-1].speaker == "user" else None
         if score is None:
             return None
@@ -291,14 +282,16 @@ class QualityGate:
         return next((name for name in score.signals if name in self._on_user), None)
 
     def _score_reply(self, messages: Sequence[Mapping[str, Any]], reply: str, ends_at: float) -> Score | None:
-        return self._ask(self._scorer, spoken_turns([*messages, {"role": "assistant", "content": reply}]), ends_at)
+        return self._ask(
+            self._scorer, _background.spoken_turns([*messages, {"role": "assistant", "content": reply}]), ends_at
+        )
 
     def _ask(self, scorer: str, turns: Sequence[Turn], ends_at: float) -> Score | None:
         """The last turn's score; None where there is none in time."""
         seconds = ends_at - time.monotonic()
         if not turns or seconds <= 0 or time.monotonic() < self._open_until:
             return None
-        traceparent = current_traceparent()
+        traceparent = _background.current_traceparent()
         try:
             reply = self._client.score(
                 context=turns[:-1],
@@ -349,9 +342,9 @@ class Conversations(OrderedDict[str, T]):
         return found
 
 
-def new_dialogues() -> Conversations[RecentMessages]:
+def new_dialogues() -> Conversations[_background.RecentMessages]:
     """The last messages of each conversation."""
-    return Conversations(RecentMessages)
+    return Conversations(_background.RecentMessages)
 
 
 class _Budget:

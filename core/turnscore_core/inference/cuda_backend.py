@@ -14,21 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from turnscore_core.inference import onnx_backend
 from turnscore_core.inference.devices import Device
-from turnscore_core.inference.onnx_backend import (
-    CUDA_PROVIDER,
-    NUMPY_TYPES,
-    TOKEN_STEP,
-    Array,
-    DeviceError,
-    OutOfMemoryError,
-    Tensor,
-    describe_tensors,
-    load_cuda_libraries,
-    load_onnxruntime,
-    round_axis,
-    round_up,
-)
 
 Rounding = Callable[[str, int], int]  # the size that an axis of that name and size is padded to
 
@@ -39,7 +26,7 @@ KEPT_SHAPES = 256  # shapes whose buffers a thread keeps; 4,096 tokens of three 
 class _Shape:
     """One padded shape: its buffers here and on the device, and the binding of both."""
 
-    staged: Mapping[str, Array]
+    staged: Mapping[str, onnx_backend.Array]
     inputs: Mapping[str, Any]
     binding: Any
 
@@ -49,14 +36,14 @@ class BoundSession:
 
     def __init__(self, session: Any, device: str, index: int, rounding: Rounding) -> None:
         """`device` is ONNX Runtime's word, `cuda` or `cpu`."""
-        self._runtime = load_onnxruntime()
+        self._runtime = onnx_backend.load_onnxruntime()
         self._session = session
         self._place = (device, index)
         self._rounding = rounding
         self._own = threading.local()
-        self.inputs, self.outputs = describe_tensors(session)
+        self.inputs, self.outputs = onnx_backend.describe_tensors(session)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, onnx_backend.Array]) -> dict[str, onnx_backend.Array]:
         """Runs one batch of the graph's inputs; the outputs have the sizes of the inputs as given."""
         sizes = self._measure(feeds)
         padded = {axis: self._rounding(axis, size) for axis, size in sizes.items()}
@@ -71,7 +58,7 @@ class BoundSession:
             for tensor, value in zip(self.outputs, shape.binding.get_outputs(), strict=True)
         }
 
-    def _measure(self, feeds: Mapping[str, Array]) -> dict[str, int]:
+    def _measure(self, feeds: Mapping[str, onnx_backend.Array]) -> dict[str, int]:
         """The size of each named axis. Raises ValueError where two inputs disagree."""
         sizes: dict[str, int] = {}
         for tensor in self.inputs:
@@ -96,7 +83,7 @@ class BoundSession:
         staged, inputs = {}, {}
         for tensor in self.inputs:
             dimensions = _dimensions(tensor, padded)
-            staged[tensor.name] = np.zeros(dimensions, NUMPY_TYPES[tensor.dtype])
+            staged[tensor.name] = np.zeros(dimensions, onnx_backend.NUMPY_TYPES[tensor.dtype])
             inputs[tensor.name] = self._buffer(dimensions, tensor)
             binding.bind_ortvalue_input(tensor.name, inputs[tensor.name])
         for tensor in self.outputs:
@@ -107,16 +94,18 @@ class BoundSession:
                 binding.bind_output(tensor.name, "cpu")
         return _Shape(staged, inputs, binding)
 
-    def _buffer(self, dimensions: tuple[int, ...], tensor: Tensor) -> Any:
-        return self._runtime.OrtValue.ortvalue_from_shape_and_type(dimensions, NUMPY_TYPES[tensor.dtype], *self._place)
+    def _buffer(self, dimensions: tuple[int, ...], tensor: onnx_backend.Tensor) -> Any:
+        return self._runtime.OrtValue.ortvalue_from_shape_and_type(
+            dimensions, onnx_backend.NUMPY_TYPES[tensor.dtype], *self._place
+        )
 
 
-def _dimensions(tensor: Tensor, padded: Mapping[str, int]) -> tuple[Any, ...]:
+def _dimensions(tensor: onnx_backend.Tensor, padded: Mapping[str, int]) -> tuple[Any, ...]:
     """The padded shape; a name stays where no input has that axis."""
     return tuple(padded.get(axis, axis) if isinstance(axis, str) else axis for axis in tensor.shape)
 
 
-def _fill(staged: Array, values: Array) -> None:
+def _fill(staged: onnx_backend.Array, values: onnx_backend.Array) -> None:
     """Puts the values into the corner; further columns are 0, further rows repeat the last."""
     rows = len(values)
     for axis in range(1, values.ndim):
@@ -127,7 +116,7 @@ def _fill(staged: Array, values: Array) -> None:
     staged[rows:] = staged[rows - 1]
 
 
-def _cut(values: Array, tensor: Tensor, sizes: Mapping[str, int]) -> Array:
+def _cut(values: onnx_backend.Array, tensor: onnx_backend.Tensor, sizes: Mapping[str, int]) -> onnx_backend.Array:
     wanted = (sizes.get(axis) if isinstance(axis, str) else None for axis in tensor.shape)
     return np.array(values[tuple(map(slice, wanted))])  # a copy: the buffer is the next batch's
 
@@ -156,27 +145,27 @@ class CudaBackend:
         session = _open(graph, providers, open_session)
         wanted, opened = providers[0][0], list(session.get_providers())
         if wanted not in opened:
-            raise DeviceError(
+            raise onnx_backend.DeviceError(
                 f"ONNX Runtime fell back to {', '.join(opened)} for {graph.name}, where {wanted} was asked for; its "
                 "lines on stderr say why"
             )
-        self._session = BoundSession(session, device.kind, device.index, round_axis)
+        self._session = BoundSession(session, device.kind, device.index, onnx_backend.round_axis)
         self.inputs, self.outputs = self._session.inputs, self._session.outputs
         self._opened = (device, options, open_session)
         self.joint = None if joint is None else self.open_part(joint)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, onnx_backend.Array]) -> dict[str, onnx_backend.Array]:
         """Runs one batch, padded to a shape that was seen before if there is one. Raises OutOfMemoryError."""
         try:
             return self._session.run(feeds)
         except Exception as error:  # the runtime's classes share no base
             if _OUT_OF_MEMORY.search(str(error)):
-                raise OutOfMemoryError("the device has too little memory for this batch") from error
+                raise onnx_backend.OutOfMemoryError("the device has too little memory for this batch") from error
             raise
 
     def round_width(self, longest: int) -> int:
         """Four widths an octave."""
-        return round_up(longest, TOKEN_STEP)
+        return onnx_backend.round_up(longest, onnx_backend.TOKEN_STEP)
 
     def open_part(self, graph: Path) -> "CudaBackend":
         """On the same device: on the CPU, heads would take longer than the encoder does on a GPU."""
@@ -194,12 +183,12 @@ def provider_list(device: Device, options: CudaOptions) -> list[tuple[str, dict[
     }
     if options.memory_limit_bytes is not None:
         cuda["gpu_mem_limit"] = str(options.memory_limit_bytes)
-    return [(CUDA_PROVIDER, cuda), ("CPUExecutionProvider", {})]
+    return [(onnx_backend.CUDA_PROVIDER, cuda), ("CPUExecutionProvider", {})]
 
 
 def _open(graph: Path, providers: list[tuple[str, dict[str, str]]], open_session: Any) -> Any:
-    load_cuda_libraries()
-    runtime = load_onnxruntime()
+    onnx_backend.load_cuda_libraries()
+    runtime = onnx_backend.load_onnxruntime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1  # what stays on the CPU is arithmetic of shapes
     options.inter_op_num_threads = 1

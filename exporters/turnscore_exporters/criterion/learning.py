@@ -11,16 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.figures import (
-    ROUNDS,
-    Interval,
-    compute_auc,
-    compute_spearman,
-    draw_dialogues,
-    find_interval,
-    resample_auc,
-    resample_spearman,
-)
+from turnscore_assessment import figures
 
 Floats = NDArray[np.float64]
 AnyFloats = NDArray[np.floating[Any]]
@@ -102,11 +93,11 @@ class HeldOut:
     Agreement is the area under the ROC curve where all marks are yes or no, else Spearman's rho.
     """
 
-    def __init__(self, wanted: Floats, dialogue_of: Integers, rounds: int = ROUNDS) -> None:
+    def __init__(self, wanted: Floats, dialogue_of: Integers, rounds: int = figures.ROUNDS) -> None:
         self.wanted, self.dialogue_of = wanted, np.unique(dialogue_of, return_inverse=True)[1]
         self.is_yes_or_no = set(np.unique(wanted)) <= {0.0, 1.0}
         self.chance = 0.5 if self.is_yes_or_no else 0.0
-        self._draws = draw_dialogues(int(self.dialogue_of.max()) + 1, rounds, seed=0)
+        self._draws = figures.draw_dialogues(int(self.dialogue_of.max()) + 1, rounds, seed=0)
 
     @property
     def measure(self) -> str:
@@ -114,21 +105,22 @@ class HeldOut:
 
     def agree(self, scores: Floats) -> float:
         """The agreement of scores [rows]."""
-        return compute_auc(scores, self.wanted) if self.is_yes_or_no else compute_spearman(scores, self.wanted)
+        measure = figures.compute_auc if self.is_yes_or_no else figures.compute_spearman
+        return measure(scores, self.wanted)
 
     def resample(self, scores: Floats) -> Floats:
         """That of each resample [rounds]."""
         if self.is_yes_or_no:
-            return resample_auc(scores, self.wanted, self.dialogue_of, self._draws)
+            return figures.resample_auc(scores, self.wanted, self.dialogue_of, self._draws)
         pair = np.stack([scores, self.wanted])
-        return np.asarray(resample_spearman(pair, self.dialogue_of, self._draws)[:, 0, 1])
+        return np.asarray(figures.resample_spearman(pair, self.dialogue_of, self._draws)[:, 0, 1])
 
-    def compare(self, scores: Floats, others: Floats | None = None) -> Interval:
+    def compare(self, scores: Floats, others: Floats | None = None) -> figures.Interval:
         """The agreement with its interval, or how much higher it is than that of other scores of the same turns."""
         if others is None:
-            return find_interval(self.agree(scores), self.resample(scores))
+            return figures.find_interval(self.agree(scores), self.resample(scores))
         higher = self.agree(scores) - self.agree(others)
-        return find_interval(higher, self.resample(scores) - self.resample(others))
+        return figures.find_interval(higher, self.resample(scores) - self.resample(others))
 
 
 LEAST_OF_CURVE = 100  # Rows of the smallest point. Chosen: fewer learn hardly anything.
@@ -144,7 +136,7 @@ class CurvePoint:
 
     rows: int
     draws: int
-    agreement: Interval
+    agreement: figures.Interval
 
 
 @dataclass(frozen=True)
@@ -155,7 +147,7 @@ class LearningCurve:
     """
 
     points: Sequence[CurvePoint]
-    doubling: Interval | None
+    doubling: figures.Interval | None
     spread: float
 
     def __str__(self) -> str:
@@ -192,7 +184,7 @@ def draw_curve(
         if len(rounds) == 1 and place:  # another draw of all rows would differ about as one of half of them does
             half = found[place - 1][2]
             mean += _draw(generator, half, 1) - half.mean(0)
-        points.append(CurvePoint(size, len(agreed), find_interval(float(np.mean(agreed)), mean)))
+        points.append(CurvePoint(size, len(agreed), figures.find_interval(float(np.mean(agreed)), mean)))
         means.append(mean)
     spread = next((float(np.std(agreed, ddof=1)) for _, agreed, _ in reversed(found) if len(agreed) > 1), math.nan)
     return LearningCurve(points, extrapolate(points, np.array(means)), spread)
@@ -205,7 +197,7 @@ def _draw(generator: np.random.Generator, rounds: Floats, count: int) -> Floats:
     return drawn
 
 
-def extrapolate(points: Sequence[CurvePoint], resampled: Floats) -> Interval | None:
+def extrapolate(points: Sequence[CurvePoint], resampled: Floats) -> figures.Interval | None:
     """What twice the rows would add, if agreement nears its limit as one of the POWERS of the rows, the best for them.
 
     `resampled` [points, rounds] are the points in each resample, for which another power may be the best. None for
@@ -217,7 +209,7 @@ def extrapolate(points: Sequence[CurvePoint], resampled: Floats) -> Interval | N
         return None
     columns = np.column_stack([[each.agreement.value for each in points], resampled])
     rise = foretell(np.array([each.rows for each in points]), columns[:, ~np.isnan(columns).any(0)])
-    gain = find_interval(float(rise[0]), rise[1:])
+    gain = figures.find_interval(float(rise[0]), rise[1:])
     return gain if gain.low > 0 else None
 
 

@@ -19,17 +19,7 @@ from torch import nn
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import STATED, Spoken, read_population
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, pad_rows
-from turnscore_core.scorers.quality import (
-    COMPARED_ROWS,
-    FEATURES,
-    HEADS,
-    HeadCurves,
-    QualityOptions,
-    QualityScorer,
-    SplitEncoder,
-    TurnRows,
-    ValueFormula,
-)
+from turnscore_core.scorers import quality
 from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
@@ -99,7 +89,7 @@ def joint_contract(width: int) -> GraphContract:
             "places": CONTEXT_AXES,
             "key_order": ("pairs", "keys"),
         },
-        outputs={FEATURES: FEATURE_AXES},
+        outputs={quality.FEATURES: FEATURE_AXES},
         examples=(
             draw(2, 3, width),
             torch.tensor([[1, 1, 1], [1, 1, 0]]),
@@ -107,7 +97,7 @@ def joint_contract(width: int) -> GraphContract:
             draw(1, 7, width),  # with a first axis, for which a product with a matrix is a MatMul
             draw(1, 7, width),
             draw(3, 2 * width + 1),
-            torch.tensor([[1, 2, *[-1] * (COMPARED_ROWS - 2)], [-1] * COMPARED_ROWS]),
+            torch.tensor([[1, 2, *[-1] * (quality.COMPARED_ROWS - 2)], [-1] * quality.COMPARED_ROWS]),
             torch.tensor([[0, 1, 2, 5, 6], [-1] * 5]),
             torch.tensor([[0, 0, 0, 3, 3], [0] * 5]),
             torch.tensor([[0, 1, 2, 3, 4, 5, 6], [8, 9, *[-1] * 5]]),
@@ -126,9 +116,9 @@ class TurnHeads:
     warnings: Sequence[Sequence[str]]
     reactions: Floats = field(default_factory=lambda: np.zeros((0, len(REACTIONS))))
 
-    def values(self, formula: ValueFormula) -> list[float]:
+    def values(self, formula: quality.ValueFormula) -> list[float]:
         """The value of each turn."""
-        named = (dict(zip(HEADS, each, strict=True)) for each in self.heads.tolist())
+        named = (dict(zip(quality.HEADS, each, strict=True)) for each in self.heads.tolist())
         return [formula.value_of(each, warned) for each, warned in zip(named, self.warnings, strict=True)]
 
 
@@ -163,20 +153,22 @@ def _write(options: QualityExportOptions, choice: writer.GraphChoice, reference:
     self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
     write_encoder(model, choice, output, probed)
     write_rest(encoder.tokenizer, values, STATED, self_test, output)
-    curves = {name: writer.calibrate(heads[:, place].tolist(), STATED) for place, name in enumerate(HEADS)}
-    write_json(output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
+    curves = {name: writer.calibrate(heads[:, place].tolist(), STATED) for place, name in enumerate(quality.HEADS)}
+    write_json(output / HEADS_FILE, quality.HeadCurves.model_validate({"curves": curves}))
     bundle = _start(options, choice, model, parity)
     measured: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
         backend = open_examined(bundle, variant)
-        scorer = QualityScorer(bundle, backend)
+        scorer = quality.QualityScorer(bundle, backend)
         reactions = backend.open_part(bundle.path_of(bundle.manifest.heads["reaction"].file))
         served = serve_turns(scorer, reference, reactions)
         measured[variant] = _check(variant, reference, served, expected, formula, spec.parity_tolerance)
     return writer.finish_bundle(bundle, measured, choice.kept, bundle.manifest.agreement)
 
 
-def write_encoder(model: QualityModel, choice: writer.GraphChoice, output: Path, probed: Sequence[TurnRows]) -> None:
+def write_encoder(
+    model: QualityModel, choice: writer.GraphChoice, output: Path, probed: Sequence[quality.TurnRows]
+) -> None:
     """Writes the encoder's two graphs in each precision; `probed` turns show which channels are large."""
     fp32, joint = output / writer.GRAPH_FILES["fp32"], output / writer.JOINT_FILES["fp32"]
     width = int(model.encoder.config.hidden_size)
@@ -186,7 +178,7 @@ def write_encoder(model: QualityModel, choice: writer.GraphChoice, output: Path,
         whole, second = output / writer.GRAPH_FILES["cpu-int8"], output / writer.JOINT_FILES["cpu-int8"]
         ids, mask = pad_rows(list(dict.fromkeys(row for turn in probed for row in (turn.response, *turn.context))), 0)
         quantize_int8(fp32, whole, {"input_ids": ids, "attention_mask": mask})
-        encoder = SplitEncoder(OnnxBackend(fp32, threads=1), OnnxBackend(joint, threads=1), 0, 0)
+        encoder = quality.SplitEncoder(OnnxBackend(fp32, threads=1), OnnxBackend(joint, threads=1), 0, 0)
         quantize_int8(joint, second, encoder.prepare(probed))
         move_rounding(whole, second, KEPT)
         export.skip_padding(whole)
@@ -197,7 +189,7 @@ def write_encoder(model: QualityModel, choice: writer.GraphChoice, output: Path,
         )  # as pooling and heads: small, and a sum of many
 
 
-def write_heads(model: QualityModel, turns: Sequence[TurnRows], output: Path) -> dict[str, dict[str, float]]:
+def write_heads(model: QualityModel, turns: Sequence[quality.TurnRows], output: Path) -> dict[str, dict[str, float]]:
     """Writes each set of heads below the folder; returns its parity with the model's heads on these turns' features.
 
     The graphs hold large matrices as fp16, and so does the model from then on. Raises ParityError.
@@ -219,7 +211,7 @@ def write_head_set(heads: nn.Module, outputs: Sequence[str], features: torch.Ten
 
     Raises ParityError.
     """
-    contract = GraphContract({FEATURES: FEATURE_AXES}, dict.fromkeys(outputs, PAIRS), (features[:2].clone(),))
+    contract = GraphContract({quality.FEATURES: FEATURE_AXES}, dict.fromkeys(outputs, PAIRS), (features[:2].clone(),))
     path.parent.mkdir(parents=True, exist_ok=True)
     export.trace_graph(heads, contract, path)
     graph = onnx.load(path)
@@ -228,7 +220,7 @@ def write_head_set(heads: nn.Module, outputs: Sequence[str], features: torch.Ten
     export.check_graph(graph, contract, path)
     with torch.inference_mode():
         expected = torch.stack(heads(features), 1).numpy()
-    found = OnnxBackend(path, threads=1).run({FEATURES: features.numpy()})
+    found = OnnxBackend(path, threads=1).run({quality.FEATURES: features.numpy()})
     most = float(np.abs(np.stack([found[each] for each in outputs], 1) - expected).max())
     if not most <= HEADS_TOLERANCE:
         raise ParityError(f"the heads {path.stem}: differ from the checkpoint's by {most:.2e} on its own features")
@@ -277,17 +269,17 @@ def _texts_of(turns: Sequence[TurnToScore]) -> list[tuple[list[Spoken], str]]:
 
 
 def serve_turns(
-    scorer: QualityScorer, turns: Sequence[TurnToScore], reaction_heads: Backend | None = None
+    scorer: quality.QualityScorer, turns: Sequence[TurnToScore], reaction_heads: Backend | None = None
 ) -> TurnHeads:
     """What the graphs give for them, in batches of like length as the service forms them."""
     packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
-    heads, reactions = np.zeros((len(turns), len(HEADS))), np.zeros((len(turns), len(REACTIONS)))
+    heads, reactions = np.zeros((len(turns), len(quality.HEADS))), np.zeros((len(turns), len(REACTIONS)))
     warnings: list[Sequence[str]] = [()] * len(turns)
     for batch in chunks(packs, writer.PACKS_AT_ONCE):
         features, places = scorer.compute_features(batch), [pack.answers[0] for pack in batch]
         heads[places] = scorer.answer(features)
         if reaction_heads is not None:
-            found = reaction_heads.run({FEATURES: features})
+            found = reaction_heads.run({quality.FEATURES: features})
             reactions[places] = np.stack([found[name] for name in REACTIONS], 1)
         for place, pack in zip(places, batch, strict=True):
             warnings[place] = pack.warnings[0]
@@ -299,28 +291,28 @@ def _check(
     turns: Sequence[TurnToScore],
     served: TurnHeads,
     expected: TurnHeads,
-    formula: ValueFormula,
+    formula: quality.ValueFormula,
     tolerance: float,
 ) -> dict[str, float]:
     """The drift of the value, and the largest of each head of every set. Raises ParityError, naming the head."""
     drift = writer.check_parity(variant, turns, served.values(formula), expected.values(formula), tolerance).to_dict()
     columns = [np.concatenate([each.heads, each.reactions], 1).T.tolist() for each in (served, expected)]
-    for name, own, wanted in zip((*HEADS, *REACTIONS), *columns, strict=True):
+    for name, own, wanted in zip((*quality.HEADS, *REACTIONS), *columns, strict=True):
         try:
             # The reference turns are not user turns, of whom a few are rude: most reactions to them are all but 0.
-            found = writer.check_parity(variant, turns, own, wanted, tolerance, keeps_order=name in HEADS)
+            found = writer.check_parity(variant, turns, own, wanted, tolerance, keeps_order=name in quality.HEADS)
         except ParityError as error:
             raise ParityError(f"{name}: {error}") from error
         drift[f"{name}_max_abs"] = round(found.max_abs, 7)
     return drift
 
 
-def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
+def read_options(checkpoint: Path, model: QualityModel) -> quality.QualityOptions:
     """The manifest's options: the layout that was trained, and the formula that lies next to the weights."""
     if not (checkpoint / VALUE_FILE).exists():
         raise CheckpointError(f"{checkpoint}: has no {VALUE_FILE}, which says how the heads become the value")
     value = read_formula(checkpoint).model_dump(exclude={"fitted_on"})
-    return QualityOptions.model_validate({"layout": model.settings.layout, "value": value, "heads": HEADS_FILE})
+    return quality.QualityOptions.model_validate({"layout": model.settings.layout, "value": value, "heads": HEADS_FILE})
 
 
 def _start(

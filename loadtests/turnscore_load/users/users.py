@@ -9,35 +9,28 @@ from typing import Any, ClassVar
 
 import gevent
 import grpc
+import turnscore_client as client
 from locust import User, task
 from locust.env import Environment
 from pydantic import BaseModel
-from turnscore_client import (
-    Conversation,
-    DeadlineExceededError,
-    OverloadedError,
-    TurnScoreClient,
-    TurnScoreError,
-    TurnScoreGrpcClient,
-)
 
 from turnscore_load.answers import CallAnswer, judge_fields
 from turnscore_load.machine import LOOPBACK, port_of
 from turnscore_load.traffic import PATIENCE_SECONDS, TYPICAL_PAUSE_SECONDS, Item, Traffic, pause_seconds
 from turnscore_load.users.budgets import statistics_name
 
-Client = TurnScoreClient | TurnScoreGrpcClient
+Client = client.TurnScoreClient | client.TurnScoreGrpcClient
 _PATIENT: Any = {"timeout_seconds": PATIENCE_SECONDS, "max_retries": 0}
 
 
-def _over_grpc(port: int) -> TurnScoreGrpcClient:
+def _over_grpc(port: int) -> client.TurnScoreGrpcClient:
     options = [("grpc.use_local_subchannel_pool", 1)]  # else all users would share a connection
     target = f"{LOOPBACK}:{port}"
-    return TurnScoreGrpcClient(target, channel=grpc.insecure_channel(target, options=options), **_PATIENT)
+    return client.TurnScoreGrpcClient(target, channel=grpc.insecure_channel(target, options=options), **_PATIENT)
 
 
 CLIENTS: Mapping[str, Callable[[int], Client]] = {
-    "http": lambda port: TurnScoreClient(f"http://{LOOPBACK}:{port}", **_PATIENT),
+    "http": lambda port: client.TurnScoreClient(f"http://{LOOPBACK}:{port}", **_PATIENT),
     "grpc": _over_grpc,
 }
 
@@ -46,19 +39,21 @@ def judge_client(call: Callable[[], BaseModel | None]) -> CallAnswer:
     """The answer that a client's reply or error is."""
     try:
         reply = call()
-    except TurnScoreError as error:
+    except client.TurnScoreError as error:
         return judge_error(error)
     return judge_fields(reply.model_dump() if reply else None, "OK")
 
 
-def _fail(error: TurnScoreError) -> None:
+def _fail(error: client.TurnScoreError) -> None:
     raise error
 
 
-def judge_error(error: TurnScoreError) -> CallAnswer:
-    if isinstance(error, OverloadedError) and error.retry_after_ms is not None:
+def judge_error(error: client.TurnScoreError) -> CallAnswer:
+    if isinstance(error, client.OverloadedError) and error.retry_after_ms is not None:
         return CallAnswer(outcome="refused", retry_after_seconds=error.retry_after_ms / 1000)
-    if isinstance(error, DeadlineExceededError) and error.request_id:  # the service's own, not the client's patience
+    if (
+        isinstance(error, client.DeadlineExceededError) and error.request_id
+    ):  # the service's own, not the client's patience
         return CallAnswer(outcome="expired")
     return CallAnswer(outcome="failed", why=error.code)
 
@@ -154,7 +149,7 @@ class StreamUser(ConversationUser):
     kind = "stream"
     api = "grpc"
 
-    _stream: Conversation | None = None
+    _stream: client.Conversation | None = None
     _said: Sequence[Mapping[str, str]] = ()
 
     def ask_for(self, item: Item) -> None:
@@ -162,13 +157,13 @@ class StreamUser(ConversationUser):
         send: Callable[[], BaseModel | None]
         try:
             send = partial(self._say(item).say, "system", item["response"])
-        except TurnScoreError as error:  # is the answer to the chatbot's turn
+        except client.TurnScoreError as error:  # is the answer to the chatbot's turn
             send = partial(_fail, error)
         self._said = [*item["context"], {"speaker": "system", "text": item["response"]}]
         if self.call(send).outcome != "answered":
             self.leave()
 
-    def _say(self, item: Item) -> Conversation:
+    def _say(self, item: Item) -> client.Conversation:
         """The stream in which the person's turn was said."""
         *before, typed = item["context"]
         if self._stream is None or before != self._said:

@@ -14,15 +14,8 @@ from typing import Protocol
 from weakref import ref
 
 import turnscore_wire as wire
+from turnscore_core import errors
 from turnscore_core.dialogues import DialogueTally
-from turnscore_core.errors import (
-    CallerLeftError,
-    DeadlineExceededError,
-    FailedScoringError,
-    InvalidRequestError,
-    ScoringError,
-    TooLargeError,
-)
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scoring import Deadline, Item, Outcome, error_details, timing_of
 from turnscore_wire.conversations import Transcript
@@ -104,7 +97,7 @@ class OpenDialogue:
             return model_set
         try:
             asked = ask_again(self._opening, self.asked, model_set)
-        except ScoringError:
+        except errors.ScoringError:
             if before is not None:
                 return before
             model_set = pipeline.model_set
@@ -152,7 +145,7 @@ class LiveConversation:
         self._is_reading = False
         # One user's turn for each system turn that was scored: who asks, and pays, for no scores makes no work.
         self._may_read_ahead = False
-        self._end: ScoringError | CallerLeftError | None = None
+        self._end: errors.ScoringError | errors.CallerLeftError | None = None
 
     async def run(self) -> None:
         """Returns when the caller has sent everything and has every answer; raises what else ended it."""
@@ -175,7 +168,7 @@ class LiveConversation:
         ends_in_ms = int(1000 * self._settings.drain_seconds)
         self._outbox.put_nowait(wire.ConversationReply(draining=wire.ConversationDraining(ends_in_ms=ends_in_ms)))
 
-    def end(self, error: ScoringError | CallerLeftError) -> None:
+    def end(self, error: errors.ScoringError | errors.CallerLeftError) -> None:
         """Takes no more messages; those taken are answered, then `run` raises the error."""
         if self._end is None:
             self._end = error
@@ -198,7 +191,7 @@ class LiveConversation:
                     self._take(received)
         except TimeoutError:
             idle = f"no message arrived for {self._bounds.idle_seconds:g} s"
-            self._end = self._end or DeadlineExceededError(idle)
+            self._end = self._end or errors.DeadlineExceededError(idle)
         finally:
             self._is_reading = False
 
@@ -207,12 +200,12 @@ class LiveConversation:
         self._bytes += received.size_bytes
         if self._bytes > self._bounds.max_bytes:
             most = f"a conversation may have at most {self._bounds.max_bytes} bytes of messages"
-            self.end(TooLargeError(most, field="body"))
+            self.end(errors.TooLargeError(most, field="body"))
             return
         self._pending += 1
         try:
             self._outbox.put_nowait(self._answer(received.read()))
-        except ScoringError as error:
+        except errors.ScoringError as error:
             if self._dialogue is None:
                 self.end(error)
             else:
@@ -232,7 +225,7 @@ class LiveConversation:
 
     def _open(self, opening: wire.ConversationOpening) -> wire.ConversationReply:
         if self._dialogue is not None:
-            raise InvalidRequestError("the conversation is already open", field="open")
+            raise errors.InvalidRequestError("the conversation is already open", field="open")
         self._dialogue = dialogue = OpenDialogue(opening, self._pipeline(), self._settings)
         taken = dialogue.transcript.taken
         opened = wire.ConversationOpened(request_id=self._request_id, scorers=list(dialogue.asked), turns=taken)
@@ -268,7 +261,7 @@ class LiveConversation:
             self._may_read_ahead = False
             pipeline, deadline = self._pipeline(), Deadline.after_ms(dialogue.deadline_ms)
             reply = wire.Turn.model_construct(speaker="system", text="")  # of which nothing is known yet
-            with suppress(ScoringError):  # scoring the reply will say so
+            with suppress(errors.ScoringError):  # scoring the reply will say so
                 item, _ = dialogue.item_for([*dialogue.transcript.turns, reply], deadline, pipeline)
                 pipeline.read_ahead(item)
 
@@ -280,11 +273,11 @@ class LiveConversation:
             outcome = await pipeline.score_turn(item)
             self._may_read_ahead = self._may_read_ahead or turns[-1].speaker == "system"
             return outcome, item, model_set
-        except ScoringError as refusal:
-            error: ScoringError = refusal
+        except errors.ScoringError as refusal:
+            error: errors.ScoringError = refusal
         except Exception:
             _LOGGER.exception("unforeseen error")
-            error = FailedScoringError("an internal error occurred; the service's log has the details")
+            error = errors.FailedScoringError("an internal error occurred; the service's log has the details")
         return Outcome(errors=dict.fromkeys(dialogue.asked_of(turns[-1]), error)), None, None
 
     async def _answer_all(self) -> None:
@@ -294,7 +287,7 @@ class LiveConversation:
             try:
                 await within(self._bounds.idle_seconds, self._channel.send(reply))
             except TimeoutError:  # a caller that does not take its answers for so long is treated as gone
-                raise CallerLeftError from None
+                raise errors.CallerLeftError from None
             if reply.draining is None:
                 self._count_answered(reply)
 
@@ -341,4 +334,4 @@ class LiveConversation:
     def _stop_if_broken(self, answering: "asyncio.Task[None]") -> None:
         """Reads nothing more once there is no caller to answer."""
         if not answering.cancelled() and answering.exception() is not None:
-            self.end(CallerLeftError())
+            self.end(errors.CallerLeftError())
