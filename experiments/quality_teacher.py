@@ -31,24 +31,16 @@ from turnscore_assessment.data.dialogues import (
     read_population,
 )
 from turnscore_assessment.files import read_rows
+from turnscore_exporters.quality import training
 from turnscore_exporters.quality.examples import NegativeKind, Negatives
-from turnscore_exporters.quality.job import read_material, read_spoken
 from turnscore_exporters.quality.model import CONTINUES, SENTIMENT, load_model
-from turnscore_exporters.quality.training import (
-    HEAD_OF_MARK,
-    JudgedRecipe,
-    TrainingItem,
-    compute_order_loss,
-    freeze_lower_layers,
-    plan_steps,
-)
 from turnscore_exporters.quality.value import score_heads
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 
 # Of the latest context turns, oldest first, and of a response's start and end.
 CONTEXT_TOKENS, RESPONSE_TOKENS = (40, 40, 40, 64, 64), (80, 48)
 TOKENS_AT_ONCE = 4096
-RECIPE = JudgedRecipe(judged=48, user_turns=0, groups=6, bots=2, drills=4, passes=3.7)
+RECIPE = training.JudgedRecipe(judged=48, user_turns=0, groups=6, bots=2, drills=4, passes=3.7)
 # The output that learns only which of two turns, or their dialogues, people preferred; turns of a step.
 PEOPLE, PEOPLE_AT_ONCE = len(MARKS), 60
 RATE_OF_LOWER_LAYER = 0.9
@@ -123,9 +115,9 @@ class Teacher(nn.Module):
         return found
 
 
-def teacher_loss(outputs: Tensor, items: Sequence[TrainingItem]) -> Tensor:
+def teacher_loss(outputs: Tensor, items: Sequence[training.TrainingItem]) -> Tensor:
     """Cross entropy of every mark, and the order of the overall and relevant ones."""
-    wanted = torch.tensor([[item.heads[place] for place in HEAD_OF_MARK] for item in items])
+    wanted = torch.tensor([[item.heads[place] for place in training.HEAD_OF_MARK] for item in items])
     weights = torch.tensor([item.weight for item in items])
     loss = outputs.sum() * 0.0
     for place, name in enumerate(MARKS):
@@ -137,7 +129,7 @@ def teacher_loss(outputs: Tensor, items: Sequence[TrainingItem]) -> Tensor:
             loss = loss + (2.0 if name == "overall" else 1.0) * (each * weights[known]).sum() / weights[known].sum()
     for name, share in (("overall", 0.6), ("relevant", 0.3)):
         place = MARKS.index(name)
-        loss = loss + share * compute_order_loss(outputs[:, place], wanted[:, place], items)
+        loss = loss + share * training.compute_order_loss(outputs[:, place], wanted[:, place], items)
     return loss
 
 
@@ -204,11 +196,11 @@ def train_teacher(
 ) -> None:
     """Trains and writes the weights."""
     output.mkdir(parents=True, exist_ok=True)
-    steps = plan_steps(read_material(data, share, 0), replace(RECIPE, passes=passes), seed)
+    steps = training.plan_steps(training.read_material(data, share, 0), replace(RECIPE, passes=passes), seed)
     rated = read_rated(data)
     torch.manual_seed(seed)
     model = Teacher(encoder).to(device)
-    freeze_lower_layers(model.encoder, 0)
+    training.freeze_lower_layers(model.encoder, 0)
     if bias := getattr(model.encoder.encoder, "relative_attention_bias", None):
         bias.requires_grad_(False)
     layers = model.encoder.encoder.layer
@@ -280,7 +272,9 @@ def mark(
         model, encoder = load_model(folder)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             heads = torch.from_numpy(score_heads(model, encoder, asked)).float()
-        logits, own_center, own_spread = _standardize(heads[:, list(HEAD_OF_MARK)].clamp(1e-4, 1 - 1e-4).logit())
+        logits, own_center, own_spread = _standardize(
+            heads[:, list(training.HEAD_OF_MARK)].clamp(1e-4, 1 - 1e-4).logit()
+        )
         if folder == shares[0][0]:  # what goes on learning keeps its scale
             center, spread = own_center, own_spread
         mixed = mixed + share * logits
@@ -306,7 +300,7 @@ def draw_turns(data: Path, count: int) -> list[Asked]:
     Beside what was said stand responses to like turns and responses of like words, both of other dialogues, as systems
     that retrieve would give; to people's turns at times a made-up one. And turns of `ieval` that are trained on.
     """
-    people, bots = read_spoken(data, 1)
+    people, bots = training.read_spoken(data, 1)
     generator = random.Random(1)
     found: list[Asked] = []
     for turns, share, pieces in ((people, 0.5, True), (bots, 0.5, False)):

@@ -18,7 +18,7 @@ from turnscore_exporters.errors import ExporterError
 TRAIN: dict[str, tuple[type, str]] = {
     "engagement": (of.EngagementTrainOptions, "engagement.training:run_engagement_training"),
     "sentiment-stop": (of.SentimentTrainOptions, "sentiment.training:run_sentiment_training"),
-    "quality": (of.QualityTrainOptions, "quality.job:run_quality_training"),
+    "quality": (of.QualityTrainOptions, "quality.training:run_quality_training"),
     "criterion": (of.CriterionTrainOptions, "criterion.training:train_criterion"),
     "dialogue-lm": (of.LanguageModelOptions, "fed.language_model:run_language_model_training"),
 }

@@ -8,7 +8,7 @@ import torch
 from quality_teacher import Teacher
 from turnscore_assessment.data.dialogues import MARKS, LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.quality.job import read_marked_turns
+from turnscore_exporters.quality.training import read_marked_turns
 
 CONTEXT = (("system", "a b c"), ("user", "d e f g"))
 

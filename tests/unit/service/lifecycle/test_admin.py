@@ -14,7 +14,7 @@ from turnscore_models.cli import app
 from turnscore_models.manifest import BundleError
 from turnscore_service.lifecycle import admin
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, check_folder, prepare_folder
-from turnscore_service.lifecycle.service_checks import Surroundings, check_service
+from turnscore_service.lifecycle.doctor import Surroundings, check_service
 from turnscore_service.settings.service import Settings
 from typer.testing import CliRunner
 

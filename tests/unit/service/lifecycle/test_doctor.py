@@ -13,7 +13,7 @@ from turnscore_client._command.registry import app
 from turnscore_models.bundle import starter_bundles
 from turnscore_service._patches import bentoml_metrics
 from turnscore_service.lifecycle import doctor
-from turnscore_service.lifecycle.service_checks import Surroundings, check_service
+from turnscore_service.lifecycle.doctor import Surroundings, check_service
 from turnscore_service.settings.service import Settings
 from typer.testing import CliRunner
 
