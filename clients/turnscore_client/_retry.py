@@ -9,14 +9,7 @@ from dataclasses import dataclass, replace
 
 from turnscore_wire import ERROR_TABLE, MAX_DEADLINE_MS
 
-from turnscore_client import _defaults
-from turnscore_client._errors import (
-    ConnectionFailedError,
-    DeadlineExceededError,
-    ServiceError,
-    TurnScoreError,
-    UnexpectedReplyError,
-)
+from turnscore_client import _defaults, _errors
 from turnscore_client._settings import check_timeout
 
 
@@ -61,14 +54,14 @@ class RetryPolicy:
         return replace(self, timeout_seconds=timeout_seconds)
 
 
-def is_retryable(error: TurnScoreError) -> bool:
+def is_retryable(error: _errors.TurnScoreError) -> bool:
     """Whether the same call may succeed later. Scoring changes nothing, so that sending it twice is safe."""
-    if isinstance(error, ServiceError):
+    if isinstance(error, _errors.ServiceError):
         return ERROR_TABLE[error.code].is_retryable
-    if isinstance(error, UnexpectedReplyError):
+    if isinstance(error, _errors.UnexpectedReplyError):
         # what a proxy answers while the service behind it restarts (RFC 9110, 15.6)
         return error.status in (502, 503, 504)
-    return isinstance(error, ConnectionFailedError)
+    return isinstance(error, _errors.ConnectionFailedError)
 
 
 class Attempts:
@@ -96,16 +89,18 @@ class Attempts:
         """The deadline to send: what is left of the call, or of the caller's own deadline when that is less."""
         return max(1, math.floor(min(self._useful_seconds_left(own_deadline_ms) * 1000, MAX_DEADLINE_MS)))
 
-    def out_of_time(self, request_id: str | None = None) -> DeadlineExceededError:
+    def out_of_time(self, request_id: str | None = None) -> _errors.DeadlineExceededError:
         """The error of a call whose time ran out on this side."""
-        return DeadlineExceededError(f"no answer within {self._policy.timeout_seconds:g} s", request_id=request_id)
+        return _errors.DeadlineExceededError(
+            f"no answer within {self._policy.timeout_seconds:g} s", request_id=request_id
+        )
 
-    def delay_after(self, error: TurnScoreError) -> float | None:
+    def delay_after(self, error: _errors.TurnScoreError) -> float | None:
         """Seconds to wait before the next attempt; None when there is none, and the error is the call's."""
         self._failures += 1
         if not is_retryable(error) or self._failures > self._policy.max_retries:
             return None
-        hint_ms = error.retry_after_ms if isinstance(error, ServiceError) else None
+        hint_ms = error.retry_after_ms if isinstance(error, _errors.ServiceError) else None
         delay = self._policy.delay_seconds(self._failures, hint_ms)
         return delay if delay < self._useful_seconds_left(self._deadline_ms) else None
 

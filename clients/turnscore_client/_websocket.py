@@ -45,8 +45,19 @@ class AsyncWebSocketStream:
         cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
     ) -> "AsyncWebSocketStream":
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
+        left, own = attempts.check_time(), dict(headers)
         try:
-            return cls(await _StayingConnect(**_handshake(url, context, headers, attempts)), url)
+            socket = await _StayingConnect(
+                uri="ws" + url.removeprefix("http") + "/v1/conversations",
+                ssl=context,
+                user_agent_header=own.pop("User-Agent"),
+                additional_headers=own,
+                open_timeout=left,
+                close_timeout=_defaults.GOODBYE_SECONDS,
+                logger=_LOGGER,
+                compression=None,  # a message is a turn: its compression costs both sides 45 KB for nothing
+            )
+            return cls(socket, url)
         except (OSError, WebSocketException, UnicodeError) as error:
             raise _refusal(error, url) from error
 
@@ -148,23 +159,6 @@ class _StayingConnect(websockets.asyncio.client.connect):
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
-
-
-def _handshake(
-    url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
-) -> dict[str, Any]:
-    left = attempts.check_time()
-    own = dict(headers)
-    return {
-        "uri": "ws" + url.removeprefix("http") + "/v1/conversations",
-        "ssl": context,
-        "user_agent_header": own.pop("User-Agent"),
-        "additional_headers": own,
-        "open_timeout": left,
-        "close_timeout": _defaults.GOODBYE_SECONDS,
-        "logger": _LOGGER,
-        "compression": None,  # a message is a turn: its compression costs both sides 45 KB for nothing
-    }
 
 
 def _refusal(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:

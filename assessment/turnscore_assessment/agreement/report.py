@@ -167,25 +167,21 @@ def measure(observed: Observations, rounds: int, seed: int) -> list[Group]:
 
 
 def _measure_group(observations: Observations, system: str, chosen: NDArray[np.bool_], rounds: int, seed: int) -> Group:
-    rows = [_measure_row(observations, column, chosen, rounds, seed) for column in observations.columns]
+    rows = []
+    for column in observations.columns:
+        kept = chosen & ~np.isnan(column.values)
+        others = () if column.is_baseline else observations.columns
+        found = figures.correlate_clustered(
+            column.values[kept],
+            observations.qualities[kept],
+            {each.name: each.values[kept] for each in others if each.is_baseline},
+            observations.dialogue_of[kept],
+            rounds,
+            seed,
+        )
+        count = int(kept.sum())
+        rows.append(MeasuredColumn(name=column.name, is_baseline=column.is_baseline, observations=count, **vars(found)))
     return Group(system, int(chosen.sum()), len(np.unique(observations.dialogue_of[chosen])), rows)
-
-
-def _measure_row(
-    observations: Observations, column: ScoreColumn, chosen: NDArray[np.bool_], rounds: int, seed: int
-) -> MeasuredColumn:
-    kept = chosen & ~np.isnan(column.values)
-    others = () if column.is_baseline else observations.columns
-    baselines = {each.name: each.values for each in others if each.is_baseline}
-    found = figures.correlate_clustered(
-        column.values[kept],
-        observations.qualities[kept],
-        {name: values[kept] for name, values in baselines.items()},
-        observations.dialogue_of[kept],
-        rounds,
-        seed,
-    )
-    return MeasuredColumn(name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), **vars(found))
 
 
 HEADER = ("system", "score", "n", "Pearson", "Spearman", "Kendall", "Pearson given length", "Spearman given length")

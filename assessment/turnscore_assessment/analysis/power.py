@@ -61,7 +61,9 @@ def read_pilot(
     ratings: RatingFile, a: str, b: str, criterion: str = OVERALL, transform: RatingUnit = "z", dialogues: int = 1
 ) -> Pilot:
     """The pilot's workers who pass the quality control and rated as many dialogues of a system as are planned, two at
-    least if that is more than one. Raises AssessmentError or TooFewError naming what is missing.
+    least if that is more than one: those who rated both systems, if they are enough, otherwise those who rated one.
+
+    Raises AssessmentError or TooFewError naming what is missing.
     """
     study = judge_study(ratings, needs_passing=False)
     table, passing = study.table, study.passing
@@ -73,20 +75,7 @@ def read_pilot(
     notes = [f"{failing} of {len(passing)} workers do not pass the quality control"] if failing else []
     raw, z = "none: raw ratings, negative criteria reversed", "z per worker, over all criteria and dialogues"
     transforms = [z if transform == "z" else raw, f"criterion {criterion}"]
-    return _choose_workers(sides, min(dialogues, 2), (a, b), transforms, notes)
-
-
-def _collect(table: RatingTable, column: Floats, system: int, passing: Flags) -> list[Floats]:
-    """The values of each passing worker's dialogues with the system."""
-    rows = np.flatnonzero(table.system_of == system)
-    groups = group_rows(table.worker_of[rows], len(table.workers))
-    return [column[rows[group]] for group, passes in zip(groups, passing, strict=True) if passes]
-
-
-def _choose_workers(
-    sides: Sequence[Sequence[Floats]], least: int, names: tuple[str, str], transforms: list[str], notes: list[str]
-) -> Pilot:
-    """The workers who rated both systems, if they are enough; otherwise those who rated one."""
+    least = min(dialogues, 2)
     both = [(x, y) for x, y in zip(*sides, strict=True) if min(len(x), len(y)) >= least]
     if len(both) >= LEAST_WORKERS:
         return Pilot(a=[x for x, _ in both], b=[y for _, y in both], is_paired=True, transforms=transforms, notes=notes)
@@ -97,10 +86,17 @@ def _choose_workers(
     if min(map(len, alone)) < LEAST_WORKERS:
         enough = f"{least} dialogues of each" if least > 1 else "each"
         raise TooFewError(
-            f"{len(both)} workers rated {enough} of {names[0]!r} and {names[1]!r}, {len(alone[0])} and {len(alone[1])} "
-            f"only one of them; {LEAST_WORKERS} are needed"
+            f"{len(both)} workers rated {enough} of {a!r} and {b!r}, {len(alone[0])} and {len(alone[1])} only one of "
+            f"them; {LEAST_WORKERS} are needed"
         )
     return Pilot(a=alone[0], b=alone[1], is_paired=False, transforms=transforms, notes=notes)
+
+
+def _collect(table: RatingTable, column: Floats, system: int, passing: Flags) -> list[Floats]:
+    """The values of each passing worker's dialogues with the system."""
+    rows = np.flatnonzero(table.system_of == system)
+    groups = group_rows(table.worker_of[rows], len(table.workers))
+    return [column[rows[group]] for group, passes in zip(groups, passing, strict=True) if passes]
 
 
 MOST_WORKERS = 5000  # Most workers: a plan that needs more is reported as such.

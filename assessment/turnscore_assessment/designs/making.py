@@ -23,7 +23,17 @@ def deal_tuples(units: int, size: int, count: int, generator: np.random.Generato
     if not 2 <= size <= units:
         raise ValueError(f"a tuple must have 2 to {units} units, not {size}")
     meetings = np.zeros((units, units), dtype=np.intp)
-    dealt = _deal_greedily(units, size, count, meetings, generator)
+    appearances = np.zeros(units, dtype=np.intp)
+    dealt = []
+    for _ in range(count):  # of the units dealt least often, those that met the tuple's others least
+        chosen: list[int] = []
+        for _ in range(size):
+            costs = appearances * FIRST + meetings[chosen].sum(axis=0) + generator.random(units)
+            costs[chosen] = np.inf
+            chosen.append(int(np.argmin(costs)))
+        _note(meetings, chosen, 1)
+        appearances[chosen] += 1
+        dealt.append(chosen)
     if size < units and count <= MOST_AT_ONCE:
         _swap_evenly(dealt, meetings, generator)
     return balance_positions(dealt, generator)
@@ -66,53 +76,25 @@ def balance_positions(tuples: Sequence[Sequence[int]], generator: np.random.Gene
         for unit in generator.permutation(tuples[place]).tolist():
             part = (unit, seen[unit] // size)
             seen[unit] += 1
-            _colour(place, part, at_tuple, at_part, positions)
+            # The appearance gets a position that is free at both ends; if needed, two are exchanged along a path.
+            free_here = next(p for p in positions if p not in at_tuple[place])
+            free_there = next(p for p in positions if p not in at_part[part])
+            path: list[tuple[int, tuple[int, int], int]] = []
+            here, wanted, other = part, free_here, free_there
+            while wanted in at_part[here]:
+                through = at_part[here][wanted]
+                path.append((through, here, wanted))
+                if other not in at_tuple[through]:
+                    break
+                here = at_tuple[through][other]
+                path.append((through, here, other))
+            for through, end, position in path:
+                del at_tuple[through][position], at_part[end][position]
+            for through, end, position in path:
+                exchanged = free_there if position == free_here else free_here
+                at_tuple[through][exchanged], at_part[end][exchanged] = end, through
+            at_tuple[place][free_here], at_part[part][free_here] = part, place
     return [[part[0] for _, part in sorted(positions.items())] for positions in at_tuple]
-
-
-def _colour(
-    place: int,
-    part: tuple[int, int],
-    at_tuple: list[dict[int, tuple[int, int]]],
-    at_part: dict[tuple[int, int], dict[int, int]],
-    positions: Sequence[int],
-) -> None:
-    """Gives the appearance a position that is free at both ends, exchanging two positions along a path if needed."""
-    free_here = next(p for p in positions if p not in at_tuple[place])
-    free_there = next(p for p in positions if p not in at_part[part])
-    path: list[tuple[int, tuple[int, int], int]] = []
-    here, wanted, other = part, free_here, free_there
-    while wanted in at_part[here]:
-        through = at_part[here][wanted]
-        path.append((through, here, wanted))
-        if other not in at_tuple[through]:
-            break
-        here = at_tuple[through][other]
-        path.append((through, here, other))
-    for through, end, position in path:
-        del at_tuple[through][position], at_part[end][position]
-    for through, end, position in path:
-        exchanged = free_there if position == free_here else free_here
-        at_tuple[through][exchanged], at_part[end][exchanged] = end, through
-    at_tuple[place][free_here], at_part[part][free_here] = part, place
-
-
-def _deal_greedily(
-    units: int, size: int, count: int, meetings: Integers, generator: np.random.Generator
-) -> list[list[int]]:
-    """Of the units dealt least often, those that met the tuple's others least, at random among equals."""
-    appearances = np.zeros(units, dtype=np.intp)
-    dealt = []
-    for _ in range(count):
-        chosen: list[int] = []
-        for _ in range(size):
-            costs = appearances * FIRST + meetings[chosen].sum(axis=0) + generator.random(units)
-            costs[chosen] = np.inf
-            chosen.append(int(np.argmin(costs)))
-        _note(meetings, chosen, 1)
-        appearances[chosen] += 1
-        dealt.append(chosen)
-    return dealt
 
 
 def _note(meetings: Integers, chosen: Sequence[int], step: int) -> None:

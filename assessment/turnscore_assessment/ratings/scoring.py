@@ -26,15 +26,7 @@ from turnscore_assessment.figures import (
     correlate_rows,
     find_interval,
 )
-from turnscore_assessment.ratings.rating_file import (
-    OVERALL,
-    RatingFile,
-    RatingTable,
-    build_table,
-    group_rows,
-    measure_workers,
-    standardize,
-)
+from turnscore_assessment.ratings import rating_file
 
 
 class ControlVerdict(StrEnum):
@@ -65,45 +57,41 @@ class ControlledWorker:
         return self.verdict in (ControlVerdict.PASSED, ControlVerdict.UNCONTROLLED)
 
 
-def control_quality(table: RatingTable) -> list[ControlledWorker]:
+def control_quality(table: rating_file.RatingTable) -> list[ControlledWorker]:
     """Every worker's outcome, by number: passes if p < `quality_control_p` that degraded ratings are lower.
 
     The test is Mann-Whitney's U, corrected for ties and continuity (exact for few ratings without ties), over the
     criteria that the study chose and all of a worker's HITs. In a study without a degraded system everybody passes.
     """
     is_controlled = bool(table.is_degraded.any()) and table.controlling.size > 0
-    is_constant = measure_workers(table)[1] == 0
-    return [
-        _control(table, number, rows, is_controlled, bool(is_constant[number]))
-        for number, rows in enumerate(group_rows(table.worker_of, len(table.workers)))
-    ]
-
-
-def _control(
-    table: RatingTable, number: int, rows: Integers, is_controlled: bool, is_constant: bool
-) -> ControlledWorker:
-    chosen = table.ratings[rows][:, table.controlling]
-    is_degraded = table.is_degraded[rows]
-    degraded, ordinary = chosen[is_degraded].ravel(), chosen[~is_degraded].ravel()
-    p = float("nan")
-    if not is_controlled:
-        verdict = ControlVerdict.UNCONTROLLED
-    elif is_constant:
-        verdict = ControlVerdict.CONSTANT
-    elif not degraded.size or not ordinary.size:
-        verdict = ControlVerdict.NOT_YET
-    else:
-        p = float(stats.mannwhitneyu(degraded, ordinary, alternative="less", method="auto").pvalue)
-        verdict = ControlVerdict.PASSED if p < table.description.quality_control_p else ControlVerdict.NOT_LOWER
-    return ControlledWorker(
-        worker=table.workers[number],
-        verdict=verdict,
-        p=p,
-        degraded_ratings=degraded.size,
-        ordinary_ratings=ordinary.size,
-        degraded_mean=float(degraded.mean()) if degraded.size else math.nan,
-        ordinary_mean=float(ordinary.mean()) if ordinary.size else math.nan,
-    )
+    is_constant = rating_file.measure_workers(table)[1] == 0
+    found = []
+    for number, rows in enumerate(rating_file.group_rows(table.worker_of, len(table.workers))):
+        chosen = table.ratings[rows][:, table.controlling]
+        is_degraded = table.is_degraded[rows]
+        degraded, ordinary = chosen[is_degraded].ravel(), chosen[~is_degraded].ravel()
+        p = float("nan")
+        if not is_controlled:
+            verdict = ControlVerdict.UNCONTROLLED
+        elif is_constant[number]:
+            verdict = ControlVerdict.CONSTANT
+        elif not degraded.size or not ordinary.size:
+            verdict = ControlVerdict.NOT_YET
+        else:
+            p = float(stats.mannwhitneyu(degraded, ordinary, alternative="less", method="auto").pvalue)
+            verdict = ControlVerdict.PASSED if p < table.description.quality_control_p else ControlVerdict.NOT_LOWER
+        found.append(
+            ControlledWorker(
+                worker=table.workers[number],
+                verdict=verdict,
+                p=p,
+                degraded_ratings=degraded.size,
+                ordinary_ratings=ordinary.size,
+                degraded_mean=float(degraded.mean()) if degraded.size else math.nan,
+                ordinary_mean=float(ordinary.mean()) if ordinary.size else math.nan,
+            )
+        )
+    return found
 
 
 def correct_holm(p_values: ArrayLike) -> Floats:
@@ -204,12 +192,14 @@ def check_pair(a: str, b: str, systems: Sequence[str]) -> None:
         raise AssessmentError(f"systems: {reason}; the study has {', '.join(systems)}")
 
 
-def choose_column(table: RatingTable, values: Floats, criterion: str) -> Floats:
+def choose_column(table: rating_file.RatingTable, values: Floats, criterion: str) -> Floats:
     """A criterion's values, or each row's mean over criteria. AssessmentError for one that the study has not."""
     names = table.description.names
-    if criterion not in (OVERALL, *names):
-        raise AssessmentError(f"criterion: {criterion!r} is none of the study's: {OVERALL}, {', '.join(names)}")
-    return np.asarray(values.mean(axis=1) if criterion == OVERALL else values[:, names.index(criterion)])
+    if criterion not in (rating_file.OVERALL, *names):
+        raise AssessmentError(
+            f"criterion: {criterion!r} is none of the study's: {rating_file.OVERALL}, {', '.join(names)}"
+        )
+    return np.asarray(values.mean(axis=1) if criterion == rating_file.OVERALL else values[:, names.index(criterion)])
 
 
 @dataclass(frozen=True)
@@ -241,7 +231,7 @@ class SystemScore:
     raw: Mapping[str, Interval]  # Reversed but not standardized.
 
 
-def choose_rows(table: RatingTable, passing: Flags) -> Flags:
+def choose_rows(table: rating_file.RatingTable, passing: Flags) -> Flags:
     """The rows that systems are scored by: ordinary systems, workers who count. TooFewError where there are none."""
     chosen = np.asarray(passing[table.worker_of] & ~table.is_degraded)
     if not chosen.any():
@@ -249,7 +239,9 @@ def choose_rows(table: RatingTable, passing: Flags) -> Flags:
     return chosen
 
 
-def sum_values(table: RatingTable, values: Floats, chosen: Flags, raters: Integers | None = None) -> SystemSums:
+def sum_values(
+    table: rating_file.RatingTable, values: Floats, chosen: Flags, raters: Integers | None = None
+) -> SystemSums:
     """The sums of values by row over the chosen rows; of the workers `raters`, or of those with such a row."""
     workers, systems = len(table.workers), len(table.systems)
     place = table.worker_of[chosen] * systems + table.system_of[chosen]
@@ -265,8 +257,8 @@ def sum_values(table: RatingTable, values: Floats, chosen: Flags, raters: Intege
 class JudgedStudy:
     """A study's table, and which of its workers and rows count."""
 
-    ratings: RatingFile
-    table: RatingTable
+    ratings: rating_file.RatingFile
+    table: rating_file.RatingTable
     workers: Sequence[ControlledWorker]
     passing: Flags  # By worker.
     chosen: Flags  # By row: of workers who pass, about ordinary systems.
@@ -279,7 +271,7 @@ class JudgedStudy:
     @property
     def columns(self) -> list[str]:
         """The criteria, then `overall`."""
-        return [*self.ratings.description.names, OVERALL]
+        return [*self.ratings.description.names, rating_file.OVERALL]
 
     @property
     def raters(self) -> Integers:
@@ -302,13 +294,13 @@ class JudgedStudy:
         return sum_values(self.table, self.table.ratings, self.chosen)
 
 
-def judge_study(ratings: RatingFile, *, needs_passing: bool = True) -> JudgedStudy:
+def judge_study(ratings: rating_file.RatingFile, *, needs_passing: bool = True) -> JudgedStudy:
     """Judges the workers; raises TooFewError where none passes, if one is needed."""
-    table = build_table(ratings)
+    table = rating_file.build_table(ratings)
     workers = control_quality(table)
     passing = np.array([worker.passes for worker in workers], dtype=np.bool_)
     chosen = choose_rows(table, passing) if needs_passing or passing.any() else np.zeros_like(table.is_degraded)
-    return JudgedStudy(ratings, table, workers, passing, chosen, standardize(table))
+    return JudgedStudy(ratings, table, workers, passing, chosen, rating_file.standardize(table))
 
 
 def resample_systems(sums: SystemSums, rounds: int, seed: int) -> Floats:
@@ -346,7 +338,7 @@ def score_systems(study: JudgedStudy, draws: Sequence[Floats]) -> list[SystemSco
         for number, name in enumerate(study.table.systems)
         if counts[number]
     ]
-    return sorted(found, key=lambda score: -score.scores[OVERALL].value)
+    return sorted(found, key=lambda score: -score.scores[rating_file.OVERALL].value)
 
 
 @dataclass(frozen=True)

@@ -166,32 +166,6 @@ def _build_head(width: int) -> nn.Module:
     return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1))
 
 
-def adapt_encoder(
-    encoder: Encoder,
-    contrast: ContrastText,
-    labelled: Mapping[str, Sequence[TextPair]],
-    pooling: TokenPooling,
-    settings: LoopSettings,
-    state_path: Path | None = None,
-) -> None:
-    """Trains the encoder in place on contrast text and every labelled set; the heads are dropped."""
-    torch.manual_seed(settings.seed)
-    model = AdaptedEncoder(encoder, [CONTRAST, *labelled], pooling)
-    trained = [weight for weight in model.bert.parameters() if weight.requires_grad]
-    groups = [
-        {"params": trained, "lr": ADAPTATION_RATE},
-        {"params": model.heads.parameters(), "lr": ADAPTATION_HEAD_RATE},
-    ]
-    weights = {name: _balance(pairs) for name, pairs in labelled.items()} | {CONTRAST: 2.0}
-
-    def step_loss(step: int) -> Tensor:
-        questions = [ask_contrast(contrast, step, settings.seed)]
-        questions += [_ask_labels(name, pairs, step, settings.seed) for name, pairs in labelled.items()]
-        return model.loss(questions, weights)
-
-    train(model, step_loss, settings, groups=groups, state_path=state_path)
-
-
 def _balance(pairs: Sequence[TextPair]) -> float:
     positives = sum(pair.label for pair in pairs)
     return (len(pairs) - positives) / max(1, positives)
@@ -358,7 +332,22 @@ def train_mixed_recipe(
         description="adapting the encoder",
         weight_decay=ADAPTATION_DECAY,
     )
-    adapt_encoder(encoder, contrast, _labelled(data), recipe.pooling, settings, _state(state_folder, "adapted"))
+    labelled = _labelled(data)
+    torch.manual_seed(seed)
+    adapted = AdaptedEncoder(encoder, [CONTRAST, *labelled], recipe.pooling)
+    groups = [
+        {"params": [each for each in adapted.bert.parameters() if each.requires_grad], "lr": ADAPTATION_RATE},
+        {"params": adapted.heads.parameters(), "lr": ADAPTATION_HEAD_RATE},
+    ]
+    weights = {name: _balance(pairs) for name, pairs in labelled.items()} | {CONTRAST: 2.0}
+
+    def step_loss(step: int) -> Tensor:
+        questions = [ask_contrast(contrast, step, seed)]
+        questions += [_ask_labels(name, pairs, step, seed) for name, pairs in labelled.items()]
+        return adapted.loss(questions, weights)
+
+    # Its encoder is trained in place; its heads are dropped.
+    train(adapted, step_loss, settings, groups=groups, state_path=_state(state_folder, "adapted"))
     torch.manual_seed(seed)
     model = EngagementModel(
         encoder.model,

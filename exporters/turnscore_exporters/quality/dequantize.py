@@ -114,18 +114,11 @@ def _products(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tup
     for node in graph.node:
         if node.op_type == "MatMulIntegerToFloat":
             name = scaled[node.output[0]]
-            yield _attention_part(name) or _module_of(name), node, _smoothing_of(node, producers, constants)
-
-
-def _smoothing_of(
-    product: NodeProto, producers: Mapping[str, NodeProto], constants: Mapping[str, Array]
-) -> Array | None:
-    rounded = producers.get(product.input[0])
-    source = None if rounded is None else producers.get(rounded.input[0])
-    if source is None or source.op_type != "Mul":
-        return None
-    [smoothing] = [constants[each] for each in source.input if each in constants]
-    return smoothing
+            rounded, smoothing = producers.get(node.input[0]), None
+            source = None if rounded is None else producers.get(rounded.input[0])
+            if source is not None and source.op_type == "Mul":
+                [smoothing] = [constants[each] for each in source.input if each in constants]
+            yield _attention_part(name) or _module_of(name), node, smoothing
 
 
 def _matrices(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:

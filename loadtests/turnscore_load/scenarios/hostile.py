@@ -7,7 +7,7 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -132,7 +132,12 @@ def attack_all(service: LoadedService, control_seconds: float) -> Iterator[Check
             with health_checks(port) as took:
                 outcome, is_right = attack()
             waits.append(max(took, default=0.0))
-        yield check_attack(name, outcome, is_right, waits, service.rss_bytes() - before, control_seconds)
+        grown, most = service.rss_bytes() - before, NOISE * control_seconds
+        yield Check(
+            f"{name}: health checks within {1000 * most:.0f} ms, memory within {MOST_GROWTH_BYTES // 2**20} MiB",
+            f"{outcome}; {', '.join(f'{1000 * each:.0f}' for each in waits)} ms; {grown / 2**20:+.0f} MiB",
+            is_right and statistics.median(waits) <= most and grown <= MOST_GROWTH_BYTES,
+        )
 
 
 @contextmanager
@@ -243,18 +248,6 @@ def send_message(port: int) -> tuple[str, bool]:
         return f"closed with {code}", code in (1009, 4413)
     except (OSError, TimeoutError) as error:
         return type(error).__name__, False
-
-
-def check_attack(
-    name: str, outcome: str, is_right: bool, waits_seconds: Sequence[float], grown_bytes: int, control_seconds: float
-) -> Check:
-    """Whether the others went on, and the service's memory stayed; `waits_seconds` are the health checks' longest."""
-    most, waits = NOISE * control_seconds, ", ".join(f"{1000 * each:.0f}" for each in waits_seconds)
-    return Check(
-        f"{name}: health checks within {1000 * most:.0f} ms, memory within {MOST_GROWTH_BYTES // 2**20} MiB",
-        f"{outcome}; {waits} ms; {grown_bytes / 2**20:+.0f} MiB",
-        is_right and statistics.median(waits_seconds) <= most and grown_bytes <= MOST_GROWTH_BYTES,
-    )
 
 
 def batches(scorer: str, *, fresh: bool) -> list[str]:

@@ -22,15 +22,10 @@ from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped, is_blank
 
 from turnscore_service import metrics
+from turnscore_service.scheduling import request_checks
 from turnscore_service.scheduling.executor import within
 from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.request_checks import (
-    ask_again,
-    check_conversation_messages,
-    check_conversation_turn,
-    check_opening,
-)
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace
@@ -61,7 +56,7 @@ class OpenDialogue:
         self._opening = opening
         self.deadline_ms = opening.deadline_ms or settings.default_deadline_ms
         model_set = pipeline.split.model_set_for(opening.conversation, opening.context)
-        self.asked = check_opening(opening, settings.limits, model_set)
+        self.asked = request_checks.check_opening(opening, settings.limits, model_set)
         self._pipeline, self._model_set = ref(pipeline), ref(model_set)
         self._names: dict[wire.Speaker, list[str]] = {
             "system": list(model_set.asked_of("system", self.asked)),
@@ -96,12 +91,12 @@ class OpenDialogue:
         if model_set is before:
             return model_set
         try:
-            asked = ask_again(self._opening, self.asked, model_set)
+            asked = request_checks.ask_again(self._opening, self.asked, model_set)
         except errors.ScoringError:
             if before is not None:
                 return before
             model_set = pipeline.model_set
-            asked = ask_again(self._opening, self.asked, model_set)
+            asked = request_checks.ask_again(self._opening, self.asked, model_set)
         self.asked, self._pipeline, self._model_set = asked, ref(pipeline), ref(model_set)
         return model_set
 
@@ -232,11 +227,11 @@ class LiveConversation:
         return wire.ConversationReply(opened=opened)
 
     def _take_turn(self, turn: wire.ConversationTurn, dialogue: OpenDialogue) -> _Answer:
-        check_conversation_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
+        request_checks.check_conversation_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
         return self._hear(dialogue.transcript.add_turn(turn), turn, turn.deadline_ms, dialogue)
 
     def _take_messages(self, sent: wire.ConversationMessages, dialogue: OpenDialogue) -> _Answer:
-        check_conversation_messages(dialogue.transcript, sent.messages, self._settings.limits)
+        request_checks.check_conversation_messages(dialogue.transcript, sent.messages, self._settings.limits)
         index, turn = dialogue.transcript.add_messages(sent.messages)
         return self._hear(index, turn, sent.deadline_ms, dialogue, count_skipped(sent.messages))
 

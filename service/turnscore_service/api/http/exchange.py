@@ -18,13 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope
-from turnscore_core.errors import (
-    CallerLeftError,
-    DeadlineExceededError,
-    InvalidRequestError,
-    ScoringError,
-    TooLargeError,
-)
+from turnscore_core import errors
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorCode, ErrorReply
 
 from turnscore_service._patches.uvicorn_http import HEADERS_FIELD, LINK, Link, Serving
@@ -41,13 +35,13 @@ def check_page(headers: Mapping[str, str], settings: HttpSettings) -> None:
     """Raises InvalidRequestError where a page of this origin, or anybody by this host's name, may not ask."""
     origin, authority = headers.get("origin"), headers.get("host", "").lower()
     if settings.allowed_hosts and authority and not _is_known(authority, settings):
-        raise InvalidRequestError("this host is not in TURNSCORE_HTTP__ALLOWED_HOSTS", field="host")
+        raise errors.InvalidRequestError("this host is not in TURNSCORE_HTTP__ALLOWED_HOSTS", field="host")
     if origin is None or origin in settings.allowed_origins:
         return
     is_own = origin.lower().partition("://")[2] == authority and _is_known(authority, settings)
     if not is_own:
         message = "pages of this origin may not use the service: TURNSCORE_HTTP__ALLOWED_ORIGINS"
-        raise InvalidRequestError(message, field="origin")
+        raise errors.InvalidRequestError(message, field="origin")
 
 
 def _is_known(authority: str, settings: HttpSettings) -> bool:
@@ -123,7 +117,7 @@ def serving_with(settings: Settings, app: ASGIApp | None = None) -> Serving:
     )
 
 
-def _refuse_connection(error: ScoringError) -> Response:
+def _refuse_connection(error: errors.ScoringError) -> Response:
     request_id = take_request_id(None)
     return respond(refuse(error, request_id), request_id)
 
@@ -149,22 +143,24 @@ class HttpExchange:
         """
         media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
-            raise InvalidRequestError("the body must be sent as application/json", field=CONTENT_TYPE_FIELD)
+            raise errors.InvalidRequestError("the body must be sent as application/json", field=CONTENT_TYPE_FIELD)
         if self.headers.get(CONTENT_ENCODING_FIELD, "identity").strip().lower() != "identity":
-            raise InvalidRequestError("the body must be sent uncompressed", field=CONTENT_ENCODING_FIELD)
+            raise errors.InvalidRequestError("the body must be sent uncompressed", field=CONTENT_ENCODING_FIELD)
         announced = self.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > most_bytes:
-            raise TooLargeError(f"the body has {announced} bytes; at most {most_bytes} are allowed", field=BODY_FIELD)
+            raise errors.TooLargeError(
+                f"the body has {announced} bytes; at most {most_bytes} are allowed", field=BODY_FIELD
+            )
         if self._link is not None and (body := self._link.take_body()) is not None:
             if len(body) > most_bytes:
-                raise TooLargeError(f"the body has more than {most_bytes} bytes", field=BODY_FIELD)
+                raise errors.TooLargeError(f"the body has more than {most_bytes} bytes", field=BODY_FIELD)
             return body
         try:
             return await within(seconds, self._gather_body(most_bytes))
         except TimeoutError:
-            raise DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
+            raise errors.DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
 
-    def refuse(self, error: ScoringError) -> Response:
+    def refuse(self, error: errors.ScoringError) -> Response:
         return respond(refuse(error, self.request_id), self.request_id)
 
     def send(self, response: Response) -> bool:
@@ -192,7 +188,7 @@ class HttpExchange:
             return await work
         except asyncio.CancelledError:
             if has_left and not working.uncancel():
-                raise CallerLeftError from None
+                raise errors.CallerLeftError from None
             raise
         finally:
             if link is not None:
@@ -206,11 +202,11 @@ class HttpExchange:
         while is_more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise CallerLeftError
+                raise errors.CallerLeftError
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > most_bytes:
-                raise TooLargeError(f"the body has more than {most_bytes} bytes", field=BODY_FIELD)
+                raise errors.TooLargeError(f"the body has more than {most_bytes} bytes", field=BODY_FIELD)
             chunks.append(chunk)
             is_more = message.get("more_body", False)
         return b"".join(chunks)
