@@ -5,15 +5,13 @@ import json
 from agreement_table import app
 from support.bundles import make_quality_bundle
 from support.files import invoke
-from turnscore_assessment.sample_data import write_sample
 
 
-def test_every_detail_and_baseline_of_a_scorer_stands_in_every_set(tmp_path):
-    data, page, output = tmp_path / "sample", tmp_path / "page.md", tmp_path / "table.json"
-    write_sample(data)
+def test_every_detail_and_baseline_of_a_scorer_stands_in_every_set(data_folder, tmp_path):
+    page, output = tmp_path / "page.md", tmp_path / "table.json"
     bundle = make_quality_bundle(tmp_path / "bundle").folder
     few = ["--turns", 40, "--contexts", 3, "--bootstrap", 5]
-    invoke(app, [data, "--bundle", f"{bundle}/", "--output", output, "--page", page, *few])
+    invoke(app, [data_folder, "--bundle", f"{bundle}/", "--output", output, "--page", page, *few])
     tables = {each["title"]: each for each in json.loads(output.read_text())["tables"]}
     whole = tables["All sets"]
     assert {"dbdc3", "dbdc3 dialogues", "convai2-grade (chosen on)", "mean"} <= {*whole["columns"]}

@@ -15,7 +15,6 @@ from paper_systems.page import read_eval_sets
 from support.exporter_data import save_tiny_masked, save_tiny_pair, write_rows
 from support.files import ROOT, invoke
 from transformers import AutoModelForMaskedLM
-from turnscore_assessment.sample_data import write_sample
 from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import weigh_alike
@@ -91,13 +90,6 @@ def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rou
         weigh_alike({"retrieval": parts["retrieval"]})
 
 
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "sample"
-    write_sample(folder)
-    return folder
-
-
 @pytest.fixture
 def _few_rounds(monkeypatch):
     for module in (job, classifiers):
@@ -107,10 +99,10 @@ def _few_rounds(monkeypatch):
 
 
 @pytest.mark.usefixtures("_few_rounds")
-def test_every_baseline_is_measured_and_compared_with_what_was_published(sample, tmp_path):
+def test_every_baseline_is_measured_and_compared_with_what_was_published(data_folder, tmp_path):
     page = tmp_path / "baselines.md"
     checkpoint = save_tiny_pair(tmp_path / "bert", "bert")
-    options = ["--data", sample, "--output", tmp_path / "out", "--encoder", checkpoint, "--any-counts"]
+    options = ["--data", data_folder, "--output", tmp_path / "out", "--encoder", checkpoint, "--any-counts"]
     options += ["--exchanges", 100, "--steps", 3, "--turns", 60, "--rows", tmp_path / "rows.json", "--page", page]
     invoke(app, options)
     for name in SYSTEMS:
@@ -130,13 +122,13 @@ def test_every_baseline_is_measured_and_compared_with_what_was_published(sample,
 
 
 @pytest.mark.usefixtures("_few_rounds")
-def test_the_first_training_runs_as_documented(sample, tmp_path, monkeypatch):
+def test_the_first_training_runs_as_documented(data_folder, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     [words] = [line.split()[2:] for line in page.splitlines() if line.startswith("python experiments/baselines.py")]
     monkeypatch.chdir(tmp_path)
     data = tmp_path / words[words.index("--data") + 1]
     data.parent.mkdir(parents=True)
-    data.symlink_to(sample)
+    data.symlink_to(data_folder)
     invoke(app, words)
     report = tmp_path / words[words.index("--output") + 1] / "svm" / "report.json"
     assert set(json.loads(report.read_text(encoding="utf-8"))["training"]["tested"]) == {"published", "corrected"}

@@ -1,4 +1,4 @@
-"""Rows, batches, loss, and a training that resumes."""
+"""The sentiment of a user's next utterance, rows, batches, loss, and the paper's recipe."""
 
 import math
 from dataclasses import replace
@@ -8,8 +8,15 @@ import torch
 from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_core.scorers.sentiment_stop import DialogueRow
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.sentiment import training
-from turnscore_exporters.sentiment.model import SentimentSettings, SentimentStopModel, WindowBuilder, score_rows
+from turnscore_exporters.sentiment import model, training
+from turnscore_exporters.sentiment.model import (
+    LabelRules,
+    SentimentSettings,
+    asks,
+    complains,
+    label_sentiment,
+    score_vader,
+)
 from turnscore_exporters.training.encoders import load_encoder
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
@@ -33,7 +40,7 @@ def settings(tiny_bert, **changes):
 
 
 def build_rows(tiny_bert, recipe=RECIPE):
-    return training.TrainingRows(TURNS, WindowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
+    return training.TrainingRows(TURNS, model.WindowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
 
 
 def test_labels_of_real_rows_are_unknown_where_nothing_is_known(tiny_bert):
@@ -58,10 +65,10 @@ def test_unknown_labels_cost_nothing():
 def test_a_row_alone_scores_as_in_a_batch(tiny_bert, pooling):
     encoder = load_encoder(str(tiny_bert), has_pooler=pooling == "pooled")
     chosen = settings(tiny_bert, pooling=pooling)
-    model = SentimentStopModel(encoder.model, chosen).eval()
-    rows = [WindowBuilder(encoder, chosen).build(turn.context, turn.response) for turn in TURNS[:4]]
-    together = score_rows(model, rows)
-    assert torch.allclose(together, torch.cat([score_rows(model, [row]) for row in rows]), atol=1e-5)
+    made = model.SentimentStopModel(encoder.model, chosen).eval()
+    rows = [model.WindowBuilder(encoder, chosen).build(turn.context, turn.response) for turn in TURNS[:4]]
+    together = model.score_rows(made, rows)
+    assert torch.allclose(together, torch.cat([model.score_rows(made, [row]) for row in rows]), atol=1e-5)
 
 
 JUDGED = [replace(turn, labels={"rating": float(len(turn.response))}) for turn in TURNS]
@@ -85,3 +92,30 @@ def test_the_paper_s_recipe_needs_judged_responses_to_choose_its_epoch(tiny_bert
     chosen = replace(training.PAPER_SETTINGS, encoder=str(tiny_bert), token_limit=48)
     with pytest.raises(ExporterError, match="dbdc3_dev"):
         training.train_model(TURNS, encoder, chosen, training.PAPER)
+
+
+SHORT_ANSWERS = LabelRules(complaint_weight=0.0)
+QUESTION, STATEMENT = "Do you like jazz?", "I play the cello."
+
+
+def test_a_short_no_is_neutral_where_something_was_asked():
+    for answer in ("no", "No.", "nope", "nah!", "not really", "no, not really"):
+        assert label_sentiment(answer, QUESTION, SHORT_ANSWERS) == 0, answer
+    assert label_sentiment("no", STATEMENT, SHORT_ANSWERS) == score_vader("no") < 0
+
+
+def test_the_rest_of_an_answer_keeps_its_sentiment():
+    assert label_sentiment("no, i love rock", QUESTION, SHORT_ANSWERS) == score_vader("i love rock") > 0.5
+    assert label_sentiment("no, that is awful", QUESTION, SHORT_ANSWERS) == score_vader("that is awful") < 0
+
+
+def test_questions_are_found_with_and_without_their_mark():
+    assert all(map(asks, ("Do you like jazz", "Nice. what is your name", "Really?")))
+    assert not any(map(asks, ("I know what you like.", "whatever you say", "You did it")))
+
+
+def test_a_complaint_loses_its_weight():
+    for said in ("That makes no sense", "what are you talking about?", "you already said that", "huh", "what??"):
+        assert complains(said)
+        before, after = (label_sentiment(said, STATEMENT, rules) for rules in (SHORT_ANSWERS, LabelRules()))
+        assert before - after == pytest.approx(0.6)
