@@ -35,8 +35,8 @@ def serve(score):
 
 LOADTESTS = Path(__file__).parents[2] / "loadtests"
 BUDGET = """
-[{shape}.{kind}]
-p50_ms = {p50_ms}
+[steady.{kind}]
+p50_ms = 10000
 p95_ms = 60000
 p99_ms = 60000
 max_failed_share = 0
@@ -48,21 +48,8 @@ min_answered_per_second = 0.01
 
 def run_command(folder, *arguments):
     """Runs a Python program of these words to its end."""
-    folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-
-
-def load(port, folder, *more, scenario="steady", p50_ms=10_000):
-    """The scenario under the same budget for every kind of user."""
-    kinds, budgets = ("conversation", "flood", "batch", "grpc", "stream"), folder / "budgets.toml"
-    folder.mkdir(parents=True, exist_ok=True)
-    budgets.write_text("".join(BUDGET.format(shape=scenario, kind=kind, p50_ms=p50_ms) for kind in kinds))
-    common = ("--port", port, "--reports", folder, "--budgets", budgets)
-    return run_command(folder, LOADTESTS / "run.py", scenario, *common, *more)
-
-
-STEADY = ("--seconds", 3, "--pace", 30)
 
 
 def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path):
@@ -77,10 +64,14 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path):
             return (200, {}, b'{"request_id": "a", "results": [%s]}' % b", ".join([SCORED[2]] * len(body["items"])))
         return next(answered_first, SCORED) if body["response"] in asked_first else SCORED
 
+    out, budgets = tmp_path / "out", tmp_path / "budgets.toml"
+    kinds = ("conversation", "flood", "batch", "grpc", "stream")
+    budgets.write_text("".join(BUDGET.format(kind=kind) for kind in kinds))
     with plain_server_in_a_thread(serve(score)) as port:
-        done = load(
-            port, tmp_path / "out", *STEADY, "--mix", "conversation=6,flood=1,batch=1", "--scorers", "fed",
-            "--deadline-ms", "700", "--repeat-share", "0.5",
+        done = run_command(
+            tmp_path, LOADTESTS / "run.py", "steady", "--port", port, "--reports", out, "--budgets", budgets,
+            "--seconds", 3, "--pace", 30, "--mix", "conversation=6,flood=1,batch=1", "--scorers", "fed",
+            "--deadline-ms", 700, "--repeat-share", 0.5,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {line.split(" | ")[0].strip("| "): line for line in done.stdout.splitlines() if line.startswith("| ")}
@@ -92,9 +83,9 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path):
     assert {body["deadline_ms"] for body in singles} <= {*range(500, 701)}
     assert {len(body["items"]) for body in came if "items" in body} == {16}
     assert len({json.dumps(body) for body in singles}) < len(singles), "half of them are repeats"
-    named = {row["Name"] for row in csv.DictReader((tmp_path / "out" / "steady_stats.csv").read_text().splitlines())}
+    named = {row["Name"] for row in csv.DictReader((out / "steady_stats.csv").read_text().splitlines())}
     assert {"conversation", "flood", "flood refused", "flood expired", "batch"} <= named
-    assert "</html>" in (tmp_path / "out" / "steady.html").read_text()
+    assert "</html>" in (out / "steady.html").read_text()
 
 
 def test_locust_alone_sends_no_load_to_another_machine(tmp_path):

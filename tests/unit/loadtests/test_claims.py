@@ -55,17 +55,6 @@ def test_every_grpc_error_is_judged(status, pushback, outcome, why):
     assert (answer.outcome, answer.why) == (outcome, why)
 
 
-def call(outcome, took_ms, done_at=1.0):
-    at = done_at - took_ms / 1000
-    return CallRecord(due_at=at, sent_at=at, done_at=done_at, answer=CallAnswer(outcome=outcome))
-
-
-def test_goodput_counts_complete_answers_in_time_within_the_stage():
-    calls = [call("answered", 100), call("answered", 100), call("answered", 600), call("expired", 1),
-             call("answered", 100, done_at=2.1), call("refused", 1)]  # fmt: skip
-    assert Stage(calls, began_at=0.0, seconds=2.0).goodput(500) == 1.0
-
-
 MIB = 2**20
 
 

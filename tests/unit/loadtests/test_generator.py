@@ -9,7 +9,6 @@ from itertools import islice
 import pytest
 from support.plain_http import SCORED, plain_server
 from turnscore_core.inference.tokenizer import TextTokenizer
-from turnscore_load import generator as generator_module
 from turnscore_load.generator import Job, http_generator, run_job, score_request
 from turnscore_load.traffic import LENGTH_MIXES, ExactTraffic, Traffic, TrafficSettings
 from turnscore_models.bundle import starter_bundles
@@ -78,21 +77,7 @@ async def test_open_loop_sends_at_its_rate_though_nothing_is_answered():
     due = sorted(call.due_at - stage.began_at for call in stage.calls)
     assert due == pytest.approx([number / 300 for number in range(60)])
     assert all(call.sent_at >= call.due_at for call in stage.calls)
-
-
-async def test_time_waited_for_a_connection_counts(monkeypatch):
-    monkeypatch.setattr(generator_module, "MAX_CONNECTIONS", 1)
-
-    async def slow(path, body):
-        await asyncio.sleep(0.05)
-        return SCORED
-
-    async with plain_server(slow) as port:
-        generator = http_generator(port, 1000)
-        stage = await generator.run_open([request(port)] * 4, per_second=1000)
-        generator.close()
-    assert max(call.took_ms for call in stage.calls) >= 3.5 * 50
-    assert max(call.late_ms for call in stage.calls) >= 2.5 * 50
+    assert max(call.took_ms for call in stage.calls) >= 1000 * 59 / 300  # the first waited from when it was due
 
 
 async def test_a_job_sends_every_body_once_and_a_refused_one_again():

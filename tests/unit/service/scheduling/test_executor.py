@@ -49,21 +49,14 @@ async def test_an_exit_in_a_thread_is_an_error_of_that_work_alone():
     stage.close()
 
 
-async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang):
-    stage = SupervisedExecutor("s", 1, lambda: None, ExecutorWatch(stall_seconds=0.05))
-    hung, waiting = stage.run(hang), stage.run(str, 1)
-    with pytest.raises(FailedScoringError, match="s stopped answering"):
-        await hung
-    assert await waiting == "1"
-    stage.close()
-
-
-async def test_deaths_are_counted_from_nought_which_is_there_before_the_first(hang):
+async def test_work_that_hangs_fails_and_is_counted_and_what_waits_behind_it_is_done(hang):
     stage = SupervisedExecutor("counted", 1, lambda: None, ExecutorWatch(stall_seconds=0.05))
     name, labels = "turnscore_stage_deaths_total", {"stage": "counted"}
     assert metrics.REGISTRY.get_sample_value(name, labels) == 0  # without it Prometheus' increase() misses the first
-    with pytest.raises(FailedScoringError):
-        await stage.run(hang)
+    hung, waiting = stage.run(hang), stage.run(str, 1)
+    with pytest.raises(FailedScoringError, match="counted stopped answering"):
+        await hung
+    assert await waiting == "1"
     assert metrics.REGISTRY.get_sample_value(name, labels) == 1
     stage.close()
 
