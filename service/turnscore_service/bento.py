@@ -8,7 +8,7 @@ from pathlib import Path
 
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
-from turnscore_models.manifest import BundleNotFoundError
+from turnscore_models.manifest import BundleNotFoundError, UnknownKindError
 
 from turnscore_service._patches.bentoml_metrics import VARIABLE, FullDiskError, refuse_full_disk
 from turnscore_service._patches.circus_hangup import handle_hangup
@@ -46,7 +46,7 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
         sys.exit(unusable(error))
     except UnusableKeysError as error:
         sys.exit(f"TURNSCORE_AUTH__KEYS{'_FILE' if settings.auth.keys_file else ''}: {error}")
-    except (BundleNotFoundError, WrongSettingError) as error:
+    except (BundleNotFoundError, UnknownKindError, WrongSettingError) as error:
         sys.exit(str(error))
     except UnusableCertificateError as error:
         sys.exit(f"TURNSCORE_GRPC__TLS_CERT_FILE: {error}")

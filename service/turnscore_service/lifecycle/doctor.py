@@ -21,7 +21,7 @@ from turnscore_core.inference.devices import AUTO, CPU, CudaDriverError, Device,
 from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError
 from turnscore_core.loaded_scorer import choose_graph, load_scorer
 from turnscore_models.bundle import starter_bundles
-from turnscore_models.manifest import BundleError, BundleNotFoundError
+from turnscore_models.manifest import BundleError, BundleNotFoundError, UnknownKindError
 from turnscore_models.store import resolve
 
 import turnscore_service
@@ -172,7 +172,7 @@ def _check_names(settings: Settings) -> Iterator[Problem]:
     offer = None
     try:
         offer = find_offer(settings)
-    except BundleNotFoundError:
+    except (BundleNotFoundError, UnknownKindError):
         pass  # reported with the bundles
     except WrongSettingError as error:
         yield Problem(str(error), is_fatal=True)

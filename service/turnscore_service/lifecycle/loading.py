@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
-from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer, find_scorer
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import Combination, ModelSet
 from turnscore_models.bundle import Bundle, starter_bundles
@@ -35,16 +35,15 @@ class WrongSettingError(Exception):
 def find_offer(settings: Settings) -> Offer:
     """What API keys may name, by the manifests alone: in milliseconds, before a worker loads anything.
 
-    A manifest that cannot be read is left out: loading says what is wrong with it, and can be tried again. Raises
-    BundleNotFoundError, with the setting's name, for a bundle that is not known, and WrongSettingError for a candidate
-    version or a scorer's name that could not be served.
+    Only whose turns the scorers in TURNSCORE_DEFAULT_SCORERS score is asked of their classes. A manifest that cannot be
+    read is left out: loading says what is wrong with it, and can be tried again. Raises BundleNotFoundError, with the
+    setting's name, for a bundle that is not known, UnknownKindError for a default scorer that nothing installed reads,
+    and WrongSettingError for a candidate version or a scorer's name that could not be served.
     """
     references = settings.models or tuple(f"{folder}/" for folder in starter_bundles())
     served = _read_manifests("MODELS", references)
-    splits, shadows = (
-        _read_manifests(setting, [each.bundle for each in versions])
-        for setting, versions in (("SPLIT", settings.split), ("SHADOW", settings.shadow))
-    )
+    splits = _read_manifests("SPLIT", [each.bundle for each in settings.split])
+    shadows = _read_manifests("SHADOW", [each.bundle for each in settings.shadow])
     models = {each.reference: each.scorer for each in (*served, *splits)}
     scorers = {*models.values(), *settings.combinations}
     if len(served) == len(references):
@@ -52,6 +51,9 @@ def find_offer(settings: Settings) -> Offer:
         _check_candidates("SPLIT", splits, by_scorer)
         _check_candidates("SHADOW", shadows, by_scorer)
         _check_scorers(settings, by_scorer)
+        for each in served:
+            if each.scorer in settings.default_scorers and find_scorer(each.kind)[0].speaker == "user":
+                raise WrongSettingError(f"TURNSCORE_DEFAULT_SCORERS: {each.scorer} scores user turns: ask it by name")
     return Offer(scorers=scorers, defaults=scorers, models=models)
 
 

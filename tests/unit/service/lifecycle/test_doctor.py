@@ -150,6 +150,7 @@ def test_a_key_that_names_what_would_not_be_loaded_is_fatal(field, given):
 UNSERVED = [
     ("thresholds", {"qualty": 0.9}, r"qualty is not among engagement, fed, .*; did you mean quality\?"),
     ("default_scorers", ["qualty"], r"qualty is not among .*; did you mean quality\?"),
+    ("default_scorers", ["quality", "reaction"], "reaction scores user turns: ask it by name"),
     ("options", {"fd": {}}, r"fd is not among .*; did you mean fed\?"),
     ("combinations", {"sum": {"weights": {"qualty": 1}}}, r"qualty is not among .*; did you mean quality\?"),
     ("split", f"{BUNDLE}/=0.5", rf"{BUNDLE.name}:\d.* is what is served; name another version, .*"),
