@@ -141,16 +141,9 @@ async def test_every_transport_s_calls_arrive_as_spans_and_events_under_the_call
     assert {span.trace_id.hex() for span in collector.spans} == {TRACE}
     assert {span.parent_span_id.hex() for span in collector.spans} == {SPAN}
     assert sorted(span.name for span in collector.spans) == [
-        "GET /v1/conversations",
-        "POST /v1/rank",
-        "POST /v1/score",
-        "POST /v1/score",
-        "POST /v1/score_dialogue",
-        "turn",
-        "turn",
-        "turnscore.v1.TurnScorer/Score",
-        "turnscore.v1.TurnScorer/ScoreStream",
-    ]
+        "GET /v1/conversations", "POST /v1/rank", "POST /v1/score", "POST /v1/score", "POST /v1/score_dialogue",
+        "turn", "turn", "turnscore.v1.TurnScorer/Score", "turnscore.v1.TurnScorer/ScoreStream",
+    ]  # fmt: skip
     [failed] = [span for span in collector.spans if span.status.code == 2]
     assert attributes_of(failed)["error.type"] == "internal"
     assert attributes_of(failed)["http.response.status_code"] == 500

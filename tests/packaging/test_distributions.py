@@ -14,13 +14,11 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
-    ".": ("service/turnscore_service",),
-    "core": ("core/turnscore_core", "model_store/turnscore_models"),
+    ".": ("service/turnscore_service",), "core": ("core/turnscore_core", "model_store/turnscore_models"),
     "clients": ("clients/turnscore_wire", "clients/turnscore_client"),
-    "assessment": ("assessment/turnscore_assessment",),
-    "exporters": ("exporters/turnscore_exporters",),
+    "assessment": ("assessment/turnscore_assessment",), "exporters": ("exporters/turnscore_exporters",),
     "corpora": ("corpora/turnscore_corpus",),
-}
+}  # fmt: skip
 DATA = {
     ".": {"turnscore_service/api/page/static/turnscore/client.js"},
     "core": {"turnscore_models/starter/engagement/manifest.json"},

@@ -151,12 +151,10 @@ def save_quality_graphs(path, joint):
 
 def _save_graph(path, nodes, inputs, outputs, tensors):
     graph = helper.make_graph(
-        nodes,
-        "made up",
-        [helper.make_tensor_value_info(name, *each) for name, each in inputs.items()],
+        nodes, "made up", [helper.make_tensor_value_info(name, *each) for name, each in inputs.items()],
         [helper.make_tensor_value_info(name, *each) for name, each in outputs.items()],
         [numpy_helper.from_array(value, name) for name, value in tensors.items()],
-    )
+    )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
@@ -214,11 +212,9 @@ def make_reaction_bundle(folder, quality, **options):
     folder.mkdir(parents=True)
     save_heads(folder / "reaction.onnx", REACTIONS)
     described = {
-        "layout": LAYOUT,
-        "calibrated": {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS},
-        "thresholds": {name: 0.7 if name in ("frustrated", "pleased") else 1.0 for name in SIGNALS},
-        **options,
-    }
+        "layout": LAYOUT, "calibrated": {name: {"slope": 1.0, "bias": 0.0} for name in REACTIONS},
+        "thresholds": {name: 0.7 if name in ("frustrated", "pleased") else 1.0 for name in SIGNALS}, **options,
+    }  # fmt: skip
     return _share_encoder(folder, quality, "reaction", "reaction", "reaction.onnx", described)
 
 
@@ -229,11 +225,9 @@ def make_criterion_bundle(folder, quality, name, head="relevant", sign=1.0, vers
     weights[HEADS.index(head)] = sign
     np.savez(folder / "criterion.npz", weights=weights, bias=np.float32(0))
     described = {
-        "layout": LAYOUT,
-        "calibrated": {"slope": 1.0, "bias": 0.0},
-        "scale": [1, 5],
+        "layout": LAYOUT, "calibrated": {"slope": 1.0, "bias": 0.0}, "scale": [1, 5],
         "description": f"Is it {name}?",
-    }
+    }  # fmt: skip
     return _share_encoder(folder, quality, name, "criterion", "criterion.npz", described, version)
 
 

@@ -25,11 +25,9 @@ def run_promtool(folder, step, cases):
         pytest.skip("promtool is not installed: apt-get install prometheus")
     file = folder / "tests.yml"
     described = {
-        "rule_files": [str(FOLDER / "rules" / "turnscore.yml")],
-        "evaluation_interval": step,
-        "group_eval_order": list(RULES),
-        "tests": [{**each, "interval": step} for each in cases],
-    }
+        "rule_files": [str(FOLDER / "rules" / "turnscore.yml")], "evaluation_interval": step,
+        "group_eval_order": list(RULES), "tests": [{**each, "interval": step} for each in cases],
+    }  # fmt: skip
     file.write_text(json.dumps(described))
     ran = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr

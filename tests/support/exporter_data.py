@@ -239,10 +239,8 @@ def export_tiny_fed(checkpoint, folder, graphs, names=None, count=100):
     loaded, shipped = load_checkpoint(str(checkpoint)), read_qualities()
     options = FedBundleOptions(
         qualities={name: shipped.qualities[name] for name in names or shipped.qualities},
-        default_qualities=tuple(names or shipped.default),
-        eos_id=loaded.eos_id,
-        reference=REFERENCE_FILE,
-    )
+        default_qualities=tuple(names or shipped.default), eos_id=loaded.eos_id, reference=REFERENCE_FILE,
+    )  # fmt: skip
     turns = [(f"hi {number}", "what did you do?", "I saw whales " * (number % 4)) for number in range(count)]
     asked = FedExportOptions(checkpoint=str(checkpoint), version="1.0.0", graph=list(graphs))
     return export_fed(FedExport(checkpoint=loaded, options=options, reference=turns, asked=asked), folder)

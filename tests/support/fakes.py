@@ -172,13 +172,9 @@ def loaded_fake(scorer, name="fake", version="1.0.0"):
     threshold = getattr(scorer, "threshold", None)
     percentiles = tuple(index / 100 for index in range(101))
     return LoadedScorer(
-        scorer=scorer,
-        bundle=bundle,
-        variant="fp32",
-        percentiles=percentiles,
-        tokenizing=tokenizing,
+        scorer=scorer, bundle=bundle, variant="fp32", percentiles=percentiles, tokenizing=tokenizing,
         threshold=threshold,
-    )
+    )  # fmt: skip
 
 
 def candidate_version(scorer, share=1.0, name="fake", version="1.1.0"):
@@ -237,11 +233,9 @@ CPU_BUILD = OnnxBuild(
     version="1.31.1", packages=("onnxruntime",), providers=("CPUExecutionProvider",), cuda_version=None
 )
 GPU_BUILD = OnnxBuild(
-    version="1.31.1",
-    packages=("onnxruntime-gpu",),
-    providers=("CUDAExecutionProvider", "CPUExecutionProvider"),
-    cuda_version=(13, 0),
-)
+    version="1.31.1", packages=("onnxruntime-gpu",),
+    providers=("CUDAExecutionProvider", "CPUExecutionProvider"), cuda_version=(13, 0),
+)  # fmt: skip
 
 
 @dataclass

@@ -44,13 +44,9 @@ PYTHON_ONLY = {
 }
 # By the name in Python, where it is not the same in camel case.
 RENAMED = {
-    "Conversation": "LiveConversation",
-    "aclose": "close",
-    "transport": "fetch",
-    "sleep_async": "sleep",
-    "seconds": "ms",
-    "timeout_seconds": "timeoutMs",
-}
+    "Conversation": "LiveConversation", "aclose": "close", "transport": "fetch", "sleep_async": "sleep",
+    "seconds": "ms", "timeout_seconds": "timeoutMs",
+}  # fmt: skip
 BUILT_IN = {"Error", "EventTarget"}
 
 
@@ -254,13 +250,10 @@ def test_its_own_tests_pass_in_node():
     settings = settings_with(auth={"keys": {"page": {"sha256": hashlib.sha256(KEY.encode()).hexdigest()}}})
     with served_app(settings, fake=FakeScorer()) as (url, _):
         done = subprocess.run(
-            [NODE, *flags, "--test", "--test-reporter=tap"],
-            cwd=FOLDER,
+            [NODE, *flags, "--test", "--test-reporter=tap"], cwd=FOLDER,
             env={**os.environ, "TURNSCORE_URL": url, "TURNSCORE_API_KEY": KEY, "NODE_NO_WARNINGS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
     assert done.returncode == 0, done.stdout
     counted = dict(re.findall(r"^# (pass|fail|skipped) (\d+)$", done.stdout, re.MULTILINE))
     assert counted["skipped"] == counted["fail"] == "0", done.stdout

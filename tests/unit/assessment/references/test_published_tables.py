@@ -8,11 +8,9 @@ from turnscore_assessment.references import evaluation
 
 # Spearman and Pearson, as published. BLEU-3's (.0608/.1269) is given by no weights and no smoothing.
 TABLE_4_SINGLE = {
-    "bleu-1": (0.0241, 0.1183),
-    "bleu-2": (0.0250, 0.1803),
-    "bleu-4": (0.0345, 0.1380),
+    "bleu-1": (0.0241, 0.1183), "bleu-2": (0.0250, 0.1803), "bleu-4": (0.0345, 0.1380),
     "rouge-l": (0.0715, 0.1408),
-}
+}  # fmt: skip
 ROUGE_HUMAN = (0.1682, 0.3502)
 
 

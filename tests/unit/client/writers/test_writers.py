@@ -12,16 +12,21 @@ from turnscore_client.writers._entries import row_entries
 PLACE = TurnIds(trace_id=TRACE, span_id=SPAN, session_id="chat 7")
 
 
-class Kept(ScoreWriter):
-    """Keeps what it is to write."""
+class Tool(ScoreWriter):
+    """A tool that takes `room` entries and then no more."""
 
-    def __init__(self):
+    def __init__(self, room=1000):
         self.entries = []
+        self.room = room
+        self.is_closed = False
 
     def write(self, entry):
+        if len(self.entries) >= self.room:
+            raise ConnectionError("no route to the tool")
         self.entries.append(entry)
 
-    def close(self): ...
+    def close(self):
+        self.is_closed = True
 
 
 def test_a_turn_s_scores_are_entries_with_model_and_percentile():
@@ -50,7 +55,7 @@ def test_the_same_score_of_the_same_place_has_the_same_key_and_no_other_has():
 
 
 def test_a_writer_takes_an_integration_s_outcomes():
-    writer = Kept()
+    writer = Tool()
     writer(scored(PLACE))
     writer(Scored(PLACE, None, OverloadedError("full")))
     writer(Scored("a tag of another kind", scored(PLACE).reply, None))
@@ -86,23 +91,6 @@ def test_ids_that_are_no_texts_are_refused_by_their_place(wrong, field):
     with pytest.raises(InvalidRequestError) as refused:
         list(row_entries(wrong))
     assert refused.value.field == field
-
-
-class Tool(ScoreWriter):
-    """A tool that takes `room` entries and then no more."""
-
-    def __init__(self, room=1000):
-        self.entries = []
-        self.room = room
-        self.is_closed = False
-
-    def write(self, entry):
-        if len(self.entries) >= self.room:
-            raise ConnectionError("no route to the tool")
-        self.entries.append(entry)
-
-    def close(self):
-        self.is_closed = True
 
 
 @pytest.fixture

@@ -53,14 +53,12 @@ def judged_rows(count=200):
         marks = {"kind": generator.choice([4.0, 5.0] if is_kind else [1.0, 2.0])}
         marks |= {"chance": float(generator.random() < 0.5), "long": min(5.0, len(text.split()) / 5), "always": 1.0}
         yield {
-            "set": "made up",
-            "dialogue": f"d{number // 2}",
+            "set": "made up", "dialogue": f"d{number // 2}",
             "context": [{"speaker": "user", "text": generator.choice(ASKED).format(topic)}],
             "responses": [{"text": text, "judges": 1, **marks}],
-            "rubric": f"sha256:{hashlib.sha256(RUBRIC.encode()).hexdigest()}",
-            "models": ["judge-1"],
+            "rubric": f"sha256:{hashlib.sha256(RUBRIC.encode()).hexdigest()}", "models": ["judge-1"],
             "scales": {"kind": [1, 5], "chance": [0, 1], "long": [1, 5], "always": [0, 1]},
-        }
+        }  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,10 @@ from turnscore_exporters.errors import PairCountError
 
 def make_dialogue(*texts, rating=4, has_bot=True, order=0):
     return RecordedDialogue(
-        id=str(order),
-        order=order,
-        turns=tuple(RecordedTurn(speaker, text) for speaker, text in texts),
+        id=str(order), order=order, turns=tuple(RecordedTurn(speaker, text) for speaker, text in texts),
         participants={"Alice": "human", "Bob": "bot" if has_bot else "human"},
         ratings={"Alice": {"engagement": 0 if has_bot else rating}, "Bob": {"engagement": rating}},
-    )
+    )  # fmt: skip
 
 
 FOUR_TURNS = (("Alice", "a"), ("Bob", "b"), ("Alice", "c"), ("Bob", "d"))

@@ -34,11 +34,9 @@ from turnscore_wire import Turn
 
 LAYOUT = RowLayout(turn_tokens=8, response_tokens=40, response_end_tokens=10)
 FORMULA = FittedFormula(
-    weights={"overall": 0.6, "sentiment": 0.2, "relevant": 0.3},
-    bias=0.1,
-    repeats={"repeats_user": 2.0, "repeats_itself": 1.0},
-    fitted_on="nothing",
-)
+    weights={"overall": 0.6, "sentiment": 0.2, "relevant": 0.3}, bias=0.1,
+    repeats={"repeats_user": 2.0, "repeats_itself": 1.0}, fitted_on="nothing",
+)  # fmt: skip
 
 
 def make_turns(count):

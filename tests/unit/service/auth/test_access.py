@@ -89,12 +89,10 @@ def test_a_broken_file_changes_nothing_and_is_told_once(file, broken, caplog):
 
 
 WRONG_KEYS = [
-    '{"a": {"sha256": "my-key"}}',
-    '{"my-key"',
-    f'{{"a": {{"sha256": "{"A" * 64}"}}}}',
+    '{"a": {"sha256": "my-key"}}', '{"my-key"', f'{{"a": {{"sha256": "{"A" * 64}"}}}}',
     f'{{"a": {{"sha256": "{"0" * 64}", "rate": 1}}}}',
     f'{{"a": {{"sha256": "{"0" * 64}", "turns_per_second": Infinity}}}}',
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", WRONG_KEYS)
@@ -175,11 +173,9 @@ PROXIES = AuthSettings.model_validate({"trusted_proxies": "10.0.0.0/8, 192.0.2.7
 
 
 NETWORKS = [
-    ("203.0.113.9", "203.0.113.9"),
-    ("2001:db8:0:5:a:b:c:d", "2001:db8:0:5::/64"),
-    ("2001:db8:0:6::1", "2001:db8:0:6::/64"),
-    ("::ffff:203.0.113.9", "203.0.113.9"),
-]
+    ("203.0.113.9", "203.0.113.9"), ("2001:db8:0:5:a:b:c:d", "2001:db8:0:5::/64"),
+    ("2001:db8:0:6::1", "2001:db8:0:6::/64"), ("::ffff:203.0.113.9", "203.0.113.9"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("address", "network"), NETWORKS)
