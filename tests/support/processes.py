@@ -32,9 +32,13 @@ def running_service(
 
     `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS. `alone`: by
     `turnscore serve`, in one process.
+
+    Which number of threads is best is not measured, and most memory is not taken ahead: both would take longer than
+    the tests of most services.
     """
     program = executable.with_name("turnscore") if alone else executable
-    service = service_process(program, folder, environment or {})
+    quickly = {"TURNSCORE_RUNTIME__THREADS": "1", "TURNSCORE_BATCHING__MAX_BATCH_TOKENS": "512"}
+    service = service_process(program, folder, {**quickly, **(environment or {})})
     if not alone:
         service.command[2:] = [target, *service.command[3:], *options]
     service.ready = wait_for
