@@ -155,7 +155,10 @@ class Exchange:
         if reply.opened is not None:
             self.opened, self.request_id = reply.opened, reply.opened.request_id
         if scored is not None:
-            reply = self._going_on(reply, scored)
+            self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue
+            own = {"index": scored.index + self.shift, "dialogue": dict(self.dialogue)}
+            kind = "user_turn" if reply.scored is None else "scored"
+            reply = reply.model_copy(update={kind: scored.model_copy(update=own)})
         if self._late:
             self._late -= 1
             return None
@@ -172,12 +175,6 @@ class Exchange:
             sent = self._due.popleft()
             if sent is not None and is_taken:
                 self._taken.append(sent)
-
-    def _going_on(self, reply: wire.ConversationReply, scored: wire.ConversationScored) -> wire.ConversationReply:
-        self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue
-        own = {"index": scored.index + self.shift, "dialogue": dict(self.dialogue)}
-        kind = "user_turn" if reply.scored is None else "scored"
-        return reply.model_copy(update={kind: scored.model_copy(update=own)})
 
 
 def read_answer(reply: wire.ConversationReply, request_id: str | None) -> wire.ConversationScored | None:

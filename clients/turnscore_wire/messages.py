@@ -283,22 +283,18 @@ def _read_content(message: Mapping[str, Any], *, is_required: bool) -> Fields:
         _check_text(content, ("content",))
     elif content is not None and not isinstance(content, list):
         refuse_field(("content",), "string_type", "Input should be a string or a list of parts")
-    extras = _read_extras(message)
+    # As parts, what OpenAI's replies hold besides `content`: a refusal, which is text, and speech.
+    refusal = message.get("refusal")
+    if refusal is not None:
+        _check_text(refusal, ("refusal",))
+    spoken: list[Fields] = [{"type": "audio"}] if message.get("audio") else []
+    extras = [{"type": "refusal", "text": refusal}, *spoken] if refusal else spoken
     if read or extras:
         written = [{"type": "text", "text": content}] if isinstance(content, str) and content else []
         return {"parts": [*written, *read, *extras]}
     if content is None and listed is None and "content" not in message and is_required:
         refuse_missing(("content",))
     return {"content": content} if isinstance(content, str) else {"content": ""} if is_required else {}
-
-
-def _read_extras(message: Mapping[str, Any]) -> list[Fields]:
-    """As parts, what OpenAI's replies hold besides `content`: a refusal, which is text, and speech."""
-    refusal = message.get("refusal")
-    if refusal is not None:
-        _check_text(refusal, ("refusal",))
-    spoken: list[Fields] = [{"type": "audio"}] if message.get("audio") else []
-    return [{"type": "refusal", "text": refusal}, *spoken] if refusal else spoken
 
 
 def _read_part(part: object, place: Place) -> Fields:

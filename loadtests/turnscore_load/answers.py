@@ -33,7 +33,11 @@ class CallAnswer:
 def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "") -> CallAnswer:
     """The answer that an HTTP reply is; status 0 stands for none, and `why` says why there was none."""
     if status == 200:
-        return _judge_body(body)
+        try:
+            reply = json.loads(body)
+        except ValueError:
+            reply = None
+        return judge_fields(reply, "200")
     if status == _REFUSED.http_status:
         if retry_after is None or not retry_after.isdecimal():
             return CallAnswer(outcome="failed", why="429 without a Retry-After in seconds")
@@ -69,14 +73,6 @@ def _retry_seconds(body: bytes, otherwise: float) -> float:
         return float(json.loads(body)["error"]["retry_after_ms"]) / 1000
     except (ValueError, KeyError, TypeError):
         return otherwise
-
-
-def _judge_body(body: bytes) -> CallAnswer:
-    try:
-        reply = json.loads(body)
-    except ValueError:
-        reply = None
-    return judge_fields(reply, "200")
 
 
 def judge_fields(reply: Any, status: str) -> CallAnswer:

@@ -305,20 +305,17 @@ class Callers:
                 process.kill()
             if not look():
                 self.ledger.count(caller, "rows lost")
-            self._count_end(caller, process)
+            code, log = process.process.returncode, process.log_end()
+            if code not in (0, -signal.SIGKILL):
+                self.ledger.count(caller, f"ended with {code}")
+            if "Traceback" in log:
+                self.ledger.count(caller, "unclear")
+                self.ledger.breaks(log)
             if process.process.returncode == 0:
                 return True
             await asyncio.sleep(1.0)
         self.ledger.count(caller, "rows lost")
         return False
-
-    def _count_end(self, caller: str, process: Process) -> None:
-        code, log = process.process.returncode, process.log_end()
-        if code not in (0, -signal.SIGKILL):
-            self.ledger.count(caller, f"ended with {code}")
-        if "Traceback" in log:
-            self.ledger.count(caller, "unclear")
-            self.ledger.breaks(log)
 
 
 class JavaScriptError(TurnScoreError):

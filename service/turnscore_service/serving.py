@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from turnscore_core.inference.onnx_backend import DeviceError, load_onnxruntime
 
-from turnscore_service.settings.service import Settings, read_settings
+from turnscore_service.settings.service import read_settings
 
 
 def serve() -> None:
@@ -29,14 +29,6 @@ def serve() -> None:
         # Becomes `bentoml serve`, which reads host and port from the same settings.
         command = [sys.executable, "-m", "bentoml", "serve", "turnscore_service.bento:TurnScore"]
         os.execv(sys.executable, command)  # noqa: S606 our own interpreter, without a shell
-    _serve_alone(settings)
-
-
-def _end(_number: int, _frame: object) -> NoReturn:
-    sys.exit(0)
-
-
-def _serve_alone(settings: Settings) -> None:
     listener = bind(str(settings.http.host), settings.http.port)
     import uvicorn
 
@@ -50,6 +42,10 @@ def _serve_alone(settings: Settings) -> None:
         server_header=False,
     )
     uvicorn.Server(config).run(sockets=[listener])
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    sys.exit(0)
 
 
 def bind(host: str, port: int) -> socket.socket:

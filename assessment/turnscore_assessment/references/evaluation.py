@@ -282,16 +282,6 @@ _OF_TABLE: Final[Mapping[str, Callable[[figures.Floats], float]]] = {
 REDUCERS: Final = (*_OF_TABLE, JOINT)
 
 
-def check_reducer(name: str, metric: Metric) -> None:
-    """Raises ReferencesError for an unknown reducer, or one that the metric does not have."""
-    if name not in REDUCERS:
-        raise ReferencesError(f"no reducer is called {name}; choose one of {', '.join(REDUCERS)}")
-    if name == JOINT and metric.compare_jointly is None:
-        raise ReferencesError(
-            f"{metric.name} has no definition for several references at once: {JOINT} does not fit it"
-        )
-
-
 def fits(name: str, metric: Metric) -> bool:
     """Whether the metric has a number under this reducer."""
     return name in _OF_TABLE or metric.compare_jointly is not None
@@ -309,7 +299,12 @@ class Tables:
 
         Raises ReferencesError for a reducer that does not fit.
         """
-        check_reducer(reducer, self.metric)
+        if reducer not in REDUCERS:
+            raise ReferencesError(f"no reducer is called {reducer}; choose one of {', '.join(REDUCERS)}")
+        if reducer == JOINT and self.metric.compare_jointly is None:
+            raise ReferencesError(
+                f"{self.metric.name} has no definition for several references at once: {JOINT} does not fit it"
+            )
         if reducer != JOINT:
             return np.array([_OF_TABLE[reducer](table[:, :references]) for table in self._compared])
         if references is None or all(len(row.references) <= references for row in self.rows):

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import anyio.to_thread
 import sqlalchemy as sa
@@ -149,7 +149,13 @@ def open_database(plan: StudyPlan) -> StudyDatabase:
     try:
         metadata.create_all(engine)
         with engine.begin() as connection:
-            study_id, fixed = _enter_study(connection, plan)
+            try:
+                with connection.begin_nested():
+                    connection.execute(sa.insert(studies).values(name=plan.name, fixed=plan.list_fixed()))
+            except IntegrityError:
+                pass  # it is there
+            row = connection.execute(sa.select(studies.c.id, studies.c.fixed).where(studies.c.name == plan.name)).one()
+            study_id, fixed = row.id, row.fixed
     except (SQLAlchemyError, OSError) as error:
         engine.dispose()
         raise DatabaseError(f"the database of {plan.name!r} cannot be used: {_name_cause(error)}") from error
@@ -165,16 +171,6 @@ def open_database(plan: StudyPlan) -> StudyDatabase:
 def lock_study(connection: sa.Connection, study_id: int) -> None:
     """Makes other processes wait before anything is counted; SQLite writes one at a time anyway."""
     connection.execute(sa.select(studies.c.id).where(studies.c.id == study_id).with_for_update())
-
-
-def _enter_study(connection: sa.Connection, plan: StudyPlan) -> tuple[int, dict[str, Any]]:
-    try:
-        with connection.begin_nested():
-            connection.execute(sa.insert(studies).values(name=plan.name, fixed=plan.list_fixed()))
-    except IntegrityError:
-        pass  # it is there
-    row = connection.execute(sa.select(studies.c.id, studies.c.fixed).where(studies.c.name == plan.name)).one()
-    return row.id, row.fixed
 
 
 def _make_engine(database: str) -> sa.Engine:

@@ -302,18 +302,15 @@ class QualityGate:
                 metadata={"traceparent": traceparent} if traceparent else None,
             )
         except Exception as error:
-            self._note_failure(error)
+            # After some failures in a row the gate stands open for a while: an unwell service delays no more replies.
+            self._failures += 1
+            if self._failures >= _defaults.GATE_FAILURES:
+                self._failures = 0
+                self._open_until = time.monotonic() + _defaults.GATE_OPEN_SECONDS
+                _log_failure(error)
             return None
         self._failures = 0
         return reply.scores.get(scorer)
-
-    def _note_failure(self, error: Exception) -> None:
-        """After some failures in a row the gate stands open for a while: an unwell service delays no more replies."""
-        self._failures += 1
-        if self._failures >= _defaults.GATE_FAILURES:
-            self._failures = 0
-            self._open_until = time.monotonic() + _defaults.GATE_OPEN_SECONDS
-            _log_failure(error)
 
 
 def _until_user(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -72,27 +72,24 @@ class BoundSession:
         shapes: OrderedDict[tuple[int, ...], _Shape] = self._own.__dict__.setdefault("shapes", OrderedDict())
         key = tuple(padded.values())
         if key not in shapes:
-            shapes[key] = self._allocate(padded)
+            binding = self._session.io_binding()
+            staged, inputs = {}, {}
+            for tensor in self.inputs:
+                dimensions = _dimensions(tensor, padded)
+                staged[tensor.name] = np.zeros(dimensions, onnx_backend.NUMPY_TYPES[tensor.dtype])
+                inputs[tensor.name] = self._buffer(dimensions, tensor)
+                binding.bind_ortvalue_input(tensor.name, inputs[tensor.name])
+            for tensor in self.outputs:
+                dimensions = _dimensions(tensor, padded)
+                if all(isinstance(each, int) for each in dimensions):
+                    binding.bind_ortvalue_output(tensor.name, self._buffer(dimensions, tensor))
+                else:  # an axis that no input has: the runtime finds its size and a place
+                    binding.bind_output(tensor.name, "cpu")
+            shapes[key] = _Shape(staged, inputs, binding)
         shapes.move_to_end(key)
         if len(shapes) > KEPT_SHAPES:
             shapes.popitem(last=False)
         return shapes[key]
-
-    def _allocate(self, padded: Mapping[str, int]) -> _Shape:
-        binding = self._session.io_binding()
-        staged, inputs = {}, {}
-        for tensor in self.inputs:
-            dimensions = _dimensions(tensor, padded)
-            staged[tensor.name] = np.zeros(dimensions, onnx_backend.NUMPY_TYPES[tensor.dtype])
-            inputs[tensor.name] = self._buffer(dimensions, tensor)
-            binding.bind_ortvalue_input(tensor.name, inputs[tensor.name])
-        for tensor in self.outputs:
-            dimensions = _dimensions(tensor, padded)
-            if all(isinstance(each, int) for each in dimensions):
-                binding.bind_ortvalue_output(tensor.name, self._buffer(dimensions, tensor))
-            else:  # an axis that no input has: the runtime finds its size and a place
-                binding.bind_output(tensor.name, "cpu")
-        return _Shape(staged, inputs, binding)
 
     def _buffer(self, dimensions: tuple[int, ...], tensor: onnx_backend.Tensor) -> Any:
         return self._runtime.OrtValue.ortvalue_from_shape_and_type(

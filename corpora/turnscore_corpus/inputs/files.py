@@ -37,20 +37,16 @@ def open_place(place: str) -> tuple[Any, str]:
     try:
         return tuple(fs.FileSystem.from_uri(place))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return _open_by_fsspec(place)
+        try:
+            filesystem, path = url_to_fs(place)
+        except (ImportError, ValueError) as error:
+            raise CorpusError(f"{place.partition('://')[0]}:// cannot be opened: {error}") from None
+        return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
 
 
 def is_local(filesystem: Any) -> bool:
     """Whether files can be renamed, locked and synchronised to disk."""
     return isinstance(filesystem, fs.LocalFileSystem)
-
-
-def _open_by_fsspec(place: str) -> tuple[Any, str]:
-    try:
-        filesystem, path = url_to_fs(place)
-    except (ImportError, ValueError) as error:
-        raise CorpusError(f"{place.partition('://')[0]}:// cannot be opened: {error}") from None
-    return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
 
 
 Format = Literal["parquet", "jsonl", "csv"]

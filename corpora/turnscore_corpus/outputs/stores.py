@@ -48,7 +48,12 @@ class LocalStore:
             temporary.unlink(missing_ok=True)  # or it would keep a full disk full
             raise OSError(error.errno, error.strerror, str(path)) from None
         os.replace(temporary, path)  # noqa: PTH105
-        _synchronise_folder(path.parent)
+        # Puts the name itself on the disk.
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def get(self, name: str) -> bytes | None:
         """The file's content; None where there is none."""
@@ -115,15 +120,6 @@ def open_store(place: str) -> Store:
 
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
-
-
-def _synchronise_folder(folder: Path) -> None:
-    """Puts the name itself on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 LOCK_FILE = "lock.json"

@@ -153,7 +153,13 @@ def train_criterion(options: CriterionTrainOptions) -> Iterator[str]:
             read = reader.read if deep is None else partial(read_deep, reader.loaded, deep)
             known = score(read(reference))
         else:
-            known = _unseen_values(values, judged, learned)
+            # Of the responses that were trained on, the values by heads that did not see their dialogue; none of those
+            # that the layers of --deep were trained on.
+            is_known, unseen = np.ones(len(values), bool), values.copy()
+            unseen[judged.part(TRAIN)] = 1 / (1 + np.exp(-(learned.head.crossed * learned.slope + learned.bias)))
+            if learned.deep is not None:
+                is_known[judged.part(TRAIN)] = learned.deep.is_left_out
+            known = unseen[is_known]
             source = source if deep is None else f"the {len(known)} judged responses that --deep was not trained on"
         write_json(draft.path_of(draft.manifest.calibration), calibrate(known.tolist(), source))
         card = describe_card(options, judged, learned, thresholds, source, description)
@@ -396,18 +402,6 @@ def _command_of(options: CriterionTrainOptions) -> str:
     named += " --keep-deep" if options.keep_deep else " --deep" if options.deep else ""
     files = " ".join(path.name for path in options.files)
     return f"turnscore train criterion {files} --name {options.name} --version {options.version} {named}".strip()
-
-
-def _unseen_values(values: Floats, judged: Judgements, learned: Learned) -> Floats:
-    """The values of the judged responses; of those that were trained on, by heads that did not see their dialogue.
-
-    Without those that the layers of --deep were trained on.
-    """
-    known, unseen = np.ones(len(values), bool), values.copy()
-    unseen[judged.part(TRAIN)] = 1 / (1 + np.exp(-(learned.head.crossed * learned.slope + learned.bias)))
-    if learned.deep is not None:
-        known[judged.part(TRAIN)] = learned.deep.is_left_out
-    return unseen[known]
 
 
 def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str, Threshold]:

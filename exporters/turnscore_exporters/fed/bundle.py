@@ -221,7 +221,12 @@ def export_fed(job: FedExport, output: Path) -> Bundle:
         output.mkdir(parents=True, exist_ok=True)
         job.checkpoint.tokenizer.save(str(output / writer.TOKENIZER_FILE), pretty=False)
         _check_window(job, output / writer.TOKENIZER_FILE)
-        _write_graphs(job.checkpoint, variants, output)
+        export_graph(job.checkpoint.model, output / writer.GRAPH_FILES[FP32])
+        if "cpu-int8" in variants:
+            probe = build_probe(int(job.checkpoint.model.config.vocab_size))
+            quantize_int8(output / writer.GRAPH_FILES[FP32], output / writer.GRAPH_FILES["cpu-int8"], probe)
+        if "cuda-fp16" in variants:
+            export_graph(job.checkpoint.model, output / writer.GRAPH_FILES["cuda-fp16"], torch.float16, is_fused=True)
         rated = rate_verified_turns(job.checkpoint, job.options)
         tested = self_test.self_test_turns(KIND)  # the verified ones come first
         values = mean_values(rated[job.options.loss], job.options).tolist()
@@ -246,15 +251,6 @@ def _check_window(job: FedExport, tokenizer: Path) -> None:
         FedQuestions(DialogueTokenizer(tokenizer, job.options.eos_id, job.options.join), job.options, window)
     except RuntimeError as error:
         raise CheckpointError(f"{name}: its {window} positions are too few: {error}") from error
-
-
-def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], output: Path) -> None:
-    export_graph(checkpoint.model, output / writer.GRAPH_FILES[FP32])
-    if "cpu-int8" in variants:
-        probe = build_probe(int(checkpoint.model.config.vocab_size))
-        quantize_int8(output / writer.GRAPH_FILES[FP32], output / writer.GRAPH_FILES["cpu-int8"], probe)
-    if "cuda-fp16" in variants:
-        export_graph(checkpoint.model, output / writer.GRAPH_FILES["cuda-fp16"], torch.float16, is_fused=True)
 
 
 def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:

@@ -189,7 +189,9 @@ class _Unpadder(GraphRewriter):
             self._rewrite(node)
         for tensor in self._graph.output:
             if tensor.name in self._flat:
-                self._pad_output(tensor.name)
+                # What the graph gives keeps its name and its axes.
+                self._rename(tensor.name, f"{tensor.name}/real")
+                self._rename(self._pad(f"{tensor.name}/real"), tensor.name)
         if not self._attentions:
             raise GraphExportError("the graph has no attention between whose heads padding could be skipped")
         replace_nodes(self._graph, self._nodes)
@@ -299,11 +301,6 @@ class _Unpadder(GraphRewriter):
             everywhere = self._add("Gather", [name, self._tokens], f"{name}/everywhere")
             self._padded[name] = self._add("Reshape", [everywhere, shape], f"{name}/padded")
         return self._padded[name]
-
-    def _pad_output(self, name: str) -> None:
-        """What the graph gives keeps its name and its axes."""
-        self._rename(name, f"{name}/real")
-        self._rename(self._pad(f"{name}/real"), name)
 
     def _rename(self, old: str, new: str) -> None:
         for node in self._nodes:

@@ -169,7 +169,12 @@ def quantize_int8(source: Path, target: Path, probe_inputs: Mapping[str, Array] 
     if next(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
         model = version_converter.convert_version(model, OPSET)
     _Expander(model.graph).expand()
-    weights = _read_weights(model.graph)
+    # The graph's constant fp32 matrices.
+    weights = {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
+        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2
+    }
     layers = _group_layers(model.graph, weights)
     if not layers:
         raise GraphExportError(f"{source}: has no matmul with a constant weight matrix to quantise")
@@ -252,15 +257,6 @@ def store_half(graph: GraphProto) -> None:
         graph.initializer.remove(tensor)
         graph.initializer.append(stored)
         graph.node.insert(0, helper.make_node("Cast", [stored.name], [tensor.name], stored.name, to=TensorProto.FLOAT))
-
-
-def _read_weights(graph: GraphProto) -> dict[str, Array]:
-    """The graph's constant fp32 matrices."""
-    return {
-        tensor.name: numpy_helper.to_array(tensor)
-        for tensor in graph.initializer
-        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2
-    }
 
 
 def _is_layer(node: NodeProto, weights: dict[str, Array]) -> bool:

@@ -290,18 +290,14 @@ def join_graphs(graphs: Sequence[tuple[str, Path]], output: Path) -> None:
     joined = None
     for prefix, path in graphs:
         model = compose.add_prefix(onnx.load(path), prefix)
-        _prefix_axes(model.graph, prefix)
+        # The two models may have different numbers of rows.
+        for tensor in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+            for axis in tensor.type.tensor_type.shape.dim:
+                if axis.dim_param:
+                    axis.dim_param = f"{prefix}{axis.dim_param}"
         joined = model if joined is None else compose.merge_models(joined, model, io_map=[])
     assert joined is not None
     onnx.save(joined, output)
-
-
-def _prefix_axes(graph: onnx.GraphProto, prefix: str) -> None:
-    """The two models may have different numbers of rows."""
-    for tensor in (*graph.input, *graph.output, *graph.value_info):
-        for axis in tensor.type.tensor_type.shape.dim:
-            if axis.dim_param:
-                axis.dim_param = f"{prefix}{axis.dim_param}"
 
 
 def _probe_inputs(contract: GraphContract, checkpoint: PairCheckpoint) -> dict[str, Any]:

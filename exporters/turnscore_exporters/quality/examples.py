@@ -234,7 +234,14 @@ class ExampleMaker:
 
     def _group(self, index: int, generator: random.Random) -> Group:
         turn = self._people[index]
-        real = self._real(turn)
+        real = Example(
+            context=turn.context,
+            response=turn.response,
+            relevant=1.0,
+            fluent=1.0,
+            sentiment=_label_sentiment(turn),
+            continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
+        )
         if generator.random() < self._long_share and self._later[index]:
             return self._long_group(index, real, generator)
         # Of the real responses that are not stitched, so many become a short reaction. Chosen.
@@ -253,16 +260,6 @@ class ExampleMaker:
             if made is not None and all(made != each.response for each in group):
                 group.append(self._spoilt(real, made, kind))
         return group
-
-    def _real(self, turn: SpokenTurn) -> Example:
-        return Example(
-            context=turn.context,
-            response=turn.response,
-            relevant=1.0,
-            fluent=1.0,
-            sentiment=_label_sentiment(turn),
-            continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
-        )
 
     def _spoilt(self, real: Example, response: str, kind: NegativeKind) -> Example:
         labels = LABELS[kind]

@@ -32,7 +32,6 @@ class LoopSettings:
     seed: int = 0
     warm_up_steps: int = 50
     decays: bool = True
-    max_gradient_norm: float = 1.0
     save_every: int = 50
     description: str = "training"
     learning_rate: float = 1e-3
@@ -140,7 +139,7 @@ def train(
             torch.manual_seed(settings.seed * 1_000_003 + step)
             loss = step_loss(step)
             loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(model.parameters(), settings.max_gradient_norm)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)

@@ -131,7 +131,10 @@ class _Run:
         entered = [each for each in self._contenders if self._enters(each)]
         for round_ in range(self._options.rounds):
             for mix in self._mixes:
-                self._measure_bare(mix)
+                items = self._rows.traffic.items(mix, round(self._options.turns * mix.turns_factor))
+                self._keep(BARE, mix, 0, len(items), self._bare.order("run_best", mix.name, items))
+                single = self._bare.order("run_singly", mix.name, self._rows.traffic.items(mix, _SINGLE_TURNS))
+                self.found.rows.append({"contender": BARE, "mix": mix.name, "clients": 1, **single})
                 for clients in map(int, self._options.clients.split(",")):
                     typer.echo(f"round {round_ + 1} of {self._options.rounds}: {mix.name}, {clients} clients")
                     for contender in rotate(entered, round_):
@@ -166,12 +169,6 @@ class _Run:
             raise StartError(f"gives {len(values)} values where {len(right)} are right")
         if not (distance := max(map(abs, np.subtract(values, right)))) <= _TOLERANCE:
             raise StartError(f"answers wrongly: what it gives is off by {distance:.4f}")
-
-    def _measure_bare(self, mix: LengthMix) -> None:
-        items = self._rows.traffic.items(mix, round(self._options.turns * mix.turns_factor))
-        self._keep(BARE, mix, 0, len(items), self._bare.order("run_best", mix.name, items))
-        single = self._bare.order("run_singly", mix.name, self._rows.traffic.items(mix, _SINGLE_TURNS))
-        self.found.rows.append({"contender": BARE, "mix": mix.name, "clients": 1, **single})
 
     def _measure(self, contender: Contender, mix: LengthMix, clients: int) -> None:
         size = contender.turns_per_request

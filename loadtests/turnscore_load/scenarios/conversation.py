@@ -272,12 +272,7 @@ def _replay(process: Process, bodies: Sequence[str]) -> Mapping[str, float]:
     before = _read(process, "hits_total", role="context")
     _ask_all(process, Job(port=process.port, path="/v1/score", bodies=list(bodies)), _SETTLE_SECONDS)
     hits, kept = _read(process, "hits_total", role="context") - before, _read(process, "bytes")
-    repeats, earlier = _count_texts(bodies)
-    return {"found": (hits - repeats) / max(1, earlier), "megabytes": kept / 1024**2}
-
-
-def _count_texts(bodies: Sequence[str]) -> tuple[int, int]:
-    """How many of the last turns were said before, and are found for that; and how many other texts a model reads."""
+    # How many of the last turns were said before, and are found for that; and how many other texts a model reads.
     seen: set[str] = set()
     repeats = others = 0
     for body in bodies:
@@ -286,7 +281,7 @@ def _count_texts(bodies: Sequence[str]) -> tuple[int, int]:
         repeats += texts[-1] in seen
         others += len({*texts[-_READ_TURNS:]} - {texts[-1]})
         seen.update([*texts, item["response"]])
-    return repeats, others
+    return {"found": (hits - repeats) / max(1, others), "megabytes": kept / 1024**2}
 
 
 def _read(process: Process, what: str, **labels: str) -> float:

@@ -157,7 +157,16 @@ class Endurance(Scenario[list[Line]]):
 
     def _oracle(self, bundles: Sequence[Path], *others: Path) -> Oracle:
         """Computed: each dialogue alone in its call."""
-        dialogues = make_dialogues(self.seed)
+        # Each of at least two turns, the last of them the system's.
+        found: dict[str, Turns] = {}
+        traffic = Traffic(TrafficSettings(seed=self.seed), "endurance")
+        while len(found) < _DIALOGUES:
+            item = traffic.next_ask().item
+            context = item["context"]
+            if len(context) < _MOST_TURNS:
+                turns = [*context, {"speaker": "system", "text": item["response"]}]
+                found[context[0]["text"]] = turns  # the longest one that begins like this
+        dialogues = list(found.values())
         known: dict[str, dict[Place, Any]] = defaultdict(dict)
         fed = [each for each in bundles if each.name == "fed"]
         compute([each for each in bundles if each not in fed], dialogues, known)
@@ -364,19 +373,6 @@ def small_disk(folder: Path) -> Iterator[tuple[Path, bool]]:
         if is_small:
             run_quietly(["umount", "--lazy", folder])
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def make_dialogues(seed: int) -> list[Turns]:
-    """Each of at least two turns, the last of them the system's."""
-    found: dict[str, Turns] = {}
-    traffic = Traffic(TrafficSettings(seed=seed), "endurance")
-    while len(found) < _DIALOGUES:
-        item = traffic.next_ask().item
-        context = item["context"]
-        if len(context) < _MOST_TURNS:
-            turns = [*context, {"speaker": "system", "text": item["response"]}]
-            found[context[0]["text"]] = turns  # the longest one that begins like this
-    return list(found.values())
 
 
 def compute(models: Sequence[Path], dialogues: Sequence[Turns], known: dict[str, dict[Place, Any]]) -> None:

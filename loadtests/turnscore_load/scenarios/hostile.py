@@ -7,7 +7,7 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -103,7 +103,22 @@ class Hostile(TargetScenario[tuple[float, list[Check]]]):
         total = max(counts.values(), default=0.0)
         longest = next((edge for edge, below in sorted(counts.items()) if total and below >= total), 0.0)
         outcomes = {name: done[name] for name in ("answered", "refused", "failed")}
-        return check_flooded(kind, quiet, flooded, outcomes, alone or longest)
+        # A batch is what the neighbour may find before it: of fresh turns the longest run of the model, of known ones,
+        # which need none, a whole request of 256 turns, asked alone.
+        bound = 2 * quiet.took_ms(99, "answered") + 1000 * (alone or longest)
+        calls, answered = flooded.calls, flooded.count("answered")
+        in_time = sum(call.answer.outcome == "answered" and call.took_ms <= bound for call in calls)
+        quiet_ms, flooded_ms = (
+            f"p50 {stage.took_ms(50, 'answered'):.0f}, p99 {stage.took_ms(99, 'answered'):.0f} ms"
+            for stage in (quiet, flooded)
+        )
+        least = LEAST_ANSWERED * max(1, len(calls))
+        claim = f"single turns during {CONNECTIONS} connections of {kind} full batches are answered"
+        times = f"{in_time} of {len(calls)}; quiet {quiet_ms}, flooded {flooded_ms}"
+        return [
+            Check(claim, f"{answered} of {len(calls)}; the flood: {dict(outcomes)}", answered >= least),
+            Check(f"and within twice their quiet p99 plus a batch, {bound:.0f} ms", times, in_time >= least),
+        ]
 
 
 def silence_seconds() -> float:
@@ -284,27 +299,3 @@ def batch_buckets(port: int, scorer: str) -> dict[float, float]:
         for sample in read_metrics(port)
         if sample.name == "turnscore_inference_seconds_bucket" and sample.labels["scorer"] == scorer
     }
-
-
-def check_flooded(
-    kind: str, quiet: Stage, flooded: Stage, outcomes: Mapping[str, int], batch_seconds: float
-) -> list[Check]:
-    """Whether a neighbour of the flood was answered, and within twice its quiet p99 and a batch.
-
-    A batch is what the neighbour may find before it: of fresh turns the longest run of the model, of known ones, which
-    need none, a whole request of 256 turns, asked alone.
-    """
-    bound = 2 * quiet.took_ms(99, "answered") + 1000 * batch_seconds
-    calls, answered = flooded.calls, flooded.count("answered")
-    in_time = sum(call.answer.outcome == "answered" and call.took_ms <= bound for call in calls)
-    quiet_ms, flooded_ms = (
-        f"p50 {stage.took_ms(50, 'answered'):.0f}, p99 {stage.took_ms(99, 'answered'):.0f} ms"
-        for stage in (quiet, flooded)
-    )
-    least = LEAST_ANSWERED * max(1, len(calls))
-    claim = f"single turns during {CONNECTIONS} connections of {kind} full batches are answered"
-    times = f"{in_time} of {len(calls)}; quiet {quiet_ms}, flooded {flooded_ms}"
-    return [
-        Check(claim, f"{answered} of {len(calls)}; the flood: {dict(outcomes)}", answered >= least),
-        Check(f"and within twice their quiet p99 plus a batch, {bound:.0f} ms", times, in_time >= least),
-    ]

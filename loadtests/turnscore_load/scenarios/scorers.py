@@ -46,7 +46,17 @@ class Scorers(Scenario[Costs]):
         """
         bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name in SETS[-1]]
         scorers = {each.manifest.kind: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
-        ways = plan_ways(read_dialogues(self.data, self.turns))
+        # The same turns asked alone, in batches of other dialogues' turns, and a dialogue at a time.
+        by_dialogue = [_system_turns(dialogue) for dialogue in read_dialogues(self.data, self.turns)]
+        batches: list[list[TurnToScore]] = []
+        for place in range(max(map(len, by_dialogue))):
+            at_place = [turns[place] for turns in by_dialogue if place < len(turns)]
+            batches += [at_place[start : start + TOGETHER] for start in range(0, len(at_place), TOGETHER)]
+        ways = {
+            "each turn alone": [[turn] for turns in by_dialogue for turn in turns],
+            f"up to {TOGETHER} turns of as many dialogues in a batch": batches,
+            "all turns of a dialogue in a batch": [turns for turns in by_dialogue if turns],
+        }
         found: Costs = {" + ".join(names): {way: [] for way in ways} for names in SETS}
         for number in range(self.rounds + 1):
             for way, work in ways.items():
@@ -65,20 +75,6 @@ class Scorers(Scenario[Costs]):
         base = next(iter(found.values()))
         rows = [[names, *(_cell(took, base[way]) for way, took in by_way.items())] for names, by_way in found.items()]
         yield table(["CPU ms per turn", *base], rows, texts=1 + len(base))
-
-
-def plan_ways(dialogues: Sequence[Dialogue]) -> dict[str, Work]:
-    """The same turns asked alone, in batches of other dialogues' turns, and a dialogue at a time."""
-    by_dialogue = [_system_turns(dialogue) for dialogue in dialogues]
-    batches: list[list[TurnToScore]] = []
-    for place in range(max(map(len, by_dialogue))):
-        at_place = [turns[place] for turns in by_dialogue if place < len(turns)]
-        batches += [at_place[start : start + TOGETHER] for start in range(0, len(at_place), TOGETHER)]
-    return {
-        "each turn alone": [[turn] for turns in by_dialogue for turn in turns],
-        f"up to {TOGETHER} turns of as many dialogues in a batch": batches,
-        "all turns of a dialogue in a batch": [turns for turns in by_dialogue if turns],
-    }
 
 
 def _system_turns(dialogue: Dialogue) -> list[TurnToScore]:

@@ -50,7 +50,14 @@ def _own_folder(root: Path, supervisor: psutil.Process) -> Path:
     folder = root / f"{supervisor.pid}-{int(supervisor.create_time() * 1000)}"
     for lock in root.glob("*.lock"):
         if lock.stem != folder.name:
-            _remove_if_free(lock)
+            with suppress(OSError):  # held, or removed by somebody else meanwhile
+                descriptor = os.open(lock, os.O_RDWR)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                    lock.unlink()
+                finally:
+                    os.close(descriptor)
     _hold(folder.with_suffix(".lock"))
     folder.mkdir(exist_ok=True)
     return folder
@@ -67,14 +74,3 @@ def _hold(lock: Path) -> None:
                 _held.append(descriptor)
                 return
         os.close(descriptor)
-
-
-def _remove_if_free(lock: Path) -> None:
-    with suppress(OSError):  # held, or removed by somebody else meanwhile
-        descriptor = os.open(lock, os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-            lock.unlink()
-        finally:
-            os.close(descriptor)

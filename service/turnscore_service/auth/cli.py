@@ -129,7 +129,13 @@ def _text_of(file: Path) -> str:
 def _edit(file: Path, known: Mapping[str, KeyEntry], name: str, entry: KeyEntry | None) -> None:
     """Puts the entry's hashes in the place of those there, or takes the name out where there is none."""
     lines = _text_of(file).splitlines(keepends=True)
-    begin, end = _find_table(lines, name)
+    # Where the name's table and those in it begin and end; comments right above the next one are the next one's.
+    header = rf"""\s*\[\s*(?:"{re.escape(name)}"|'{re.escape(name)}'|{re.escape(name)})\s*"""
+    begin = next((place for place, line in enumerate(lines) if re.match(rf"{header}\]", line)), len(lines))
+    others = re.compile(rf"(?!{header}\.)\s*\[")
+    end = next((place for place in range(begin + 1, len(lines)) if others.match(lines[place])), len(lines))
+    while end < len(lines) and re.match(r"\s*(#|$)", lines[end - 1]):
+        end -= 1
     own = ""
     if entry is not None:
         own = re.sub(r"(?m)^[ \t]*previous_sha256[ \t]*=.*\n?", "", "".join(lines[begin:end]))
@@ -139,17 +145,6 @@ def _edit(file: Path, known: Mapping[str, KeyEntry], name: str, entry: KeyEntry 
     text = "".join([*lines[:begin], own, *lines[end:]])
     expected = {**known, name: entry}
     _replace(file, text, {each: kept for each, kept in expected.items() if kept is not None})
-
-
-def _find_table(lines: list[str], name: str) -> tuple[int, int]:
-    """Where the name's table and those in it begin and end; comments right above the next one are the next one's."""
-    header = rf"""\s*\[\s*(?:"{re.escape(name)}"|'{re.escape(name)}'|{re.escape(name)})\s*"""
-    begin = next((place for place, line in enumerate(lines) if re.match(rf"{header}\]", line)), len(lines))
-    others = re.compile(rf"(?!{header}\.)\s*\[")
-    end = next((place for place in range(begin + 1, len(lines)) if others.match(lines[place])), len(lines))
-    while end < len(lines) and re.match(r"\s*(#|$)", lines[end - 1]):
-        end -= 1
-    return begin, end
 
 
 def _replace(file: Path, text: str, expected: Mapping[str, KeyEntry]) -> None:

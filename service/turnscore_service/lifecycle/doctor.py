@@ -405,7 +405,9 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     """Three short tables and the problems."""
     console.print(_machine_table(found))
     if found.scorers:
-        table = _scorer_table(found)
+        table = Table("bundle", "graph", "device", "provider")
+        for each in found.scorers:
+            table.add_row(*(escape(text or "-") for text in (each.bundle, each.graph, each.device, each.provider)))
         if not console.is_terminal:
             table.box = None
         console.print(table)
@@ -435,13 +437,6 @@ def _machine_table(found: Diagnosis) -> Table:
     rows += [(f"  worker {number}", device) for number, device in enumerate(found.worker_devices, start=1)]
     for row in rows:
         table.add_row(*map(escape, row))
-    return table
-
-
-def _scorer_table(found: Diagnosis) -> Table:
-    table = Table("bundle", "graph", "device", "provider")
-    for each in found.scorers:
-        table.add_row(*(escape(text or "-") for text in (each.bundle, each.graph, each.device, each.provider)))
     return table
 
 
