@@ -6,11 +6,9 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
-_DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
-
 
 def _know_device(value: str) -> str:
-    if not _DEVICES.fullmatch(value):
+    if not re.fullmatch(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*", value):
         raise PydanticCustomError("device", "must be auto, cpu, cuda, cuda:N or a list such as cuda:0,cuda:1")
     return value
 

@@ -115,7 +115,14 @@ def read_bundle(folder: Path, others: Iterable[Path] = ()) -> Bundle:
         )
     if manifest.kind == CRITERION and manifest.name in kinds:
         raise InvalidManifestError(f"bundle {manifest.reference}: a criterion cannot have the name of another scorer")
-    _refuse_unlisted(folder, manifest)
+    # A graph may load weights from any file next to it, so that one without a checksum could change a score.
+    unlisted = sorted((manifest.named_files | _names_in(folder)) - manifest.files.keys())
+    if unlisted:
+        more = f" and {len(unlisted) - _MOST_NAMED} more" if len(unlisted) > _MOST_NAMED else ""
+        raise InvalidManifestError(
+            f"bundle {manifest.reference} gives no SHA-256 for {', '.join(unlisted[:_MOST_NAMED])}{more} "
+            f"(in {folder}); remove what is not part of it, or write the bundle again"
+        )
     if reserved := sorted(_UNCHECKED & manifest.files.keys()):
         raise InvalidManifestError(
             f"bundle {manifest.reference} lists {', '.join(reserved)}: the model store or the manifest has that name"
@@ -176,17 +183,6 @@ def sha256_of(path: Path) -> str:
 def encoder_digest(*digests: str) -> str:
     """The digest that heads are bound to, of the SHA-256 of the encoder's graph, or of both (HeadsSpec)."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
-    """A graph may load weights from any file next to it, so that one without a checksum could change a score."""
-    unlisted = sorted((manifest.named_files | _names_in(folder)) - manifest.files.keys())
-    if unlisted:
-        more = f" and {len(unlisted) - _MOST_NAMED} more" if len(unlisted) > _MOST_NAMED else ""
-        raise InvalidManifestError(
-            f"bundle {manifest.reference} gives no SHA-256 for {', '.join(unlisted[:_MOST_NAMED])}{more} "
-            f"(in {folder}); remove what is not part of it, or write the bundle again"
-        )
 
 
 def _find_shared(folder: Path, manifest: Manifest, others: Iterable[Path]) -> Path | None:

@@ -100,7 +100,6 @@ def _read(path: Path) -> str:
 
 
 CONVERSATION = "Best Generated Conversation"
-_USER = re.compile(r"^User [12]: ?")
 
 
 def read_schema_guided(paths: Sequence[Path]) -> Iterator[Record]:
@@ -125,7 +124,7 @@ def read_persona_chat(paths: Sequence[Path]) -> Iterator[Record]:
     """The lines of each conversation that begin with `User 1:` or `User 2:`."""
     for each in read_tables(paths):
         lines = each.take(CONVERSATION, str).split("\n")
-        said = [line[found.end() :].strip() for line in lines if (found := _USER.match(line))]
+        said = [line[found.end() :].strip() for line in lines if (found := re.match(r"User [12]: ?", line))]
         yield {"source": "synthetic_persona_chat", "turns": said}
 
 

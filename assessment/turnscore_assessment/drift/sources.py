@@ -77,9 +77,6 @@ class CollectedValues:
         return [each for each in self._found.values() if each.turns or each.not_computable or any(each.bins)]
 
 
-_BASELINE = TypeAdapter(list[LiveValues])
-
-
 def write_baseline(path: Path, values: Iterable[LiveValues]) -> None:
     """A baseline as JSON: counts alone."""
     path.write_text(json.dumps({"form": _FORM, "values": [asdict(each) for each in values]}, indent=1) + "\n")
@@ -93,7 +90,7 @@ def read_baseline(path: Path) -> list[LiveValues]:
             raise BadFileError(path, 0, "is not a baseline that turnscore drift wrote")
     except (OSError, ValueError) as error:
         raise BadFileError(path, 0, f"cannot be read ({error})") from error
-    return check_row(_BASELINE.validate_python, path, 0, content.get("values"), "values")
+    return check_row(TypeAdapter(list[LiveValues]).validate_python, path, 0, content.get("values"), "values")
 
 
 _SCORES = TypeAdapter(dict[str, Score])

@@ -120,7 +120,11 @@ class RayFileEngine:
 @contextmanager
 def _cluster(choice: RayChoice, work: Work) -> Iterator[tuple[int, int]]:
     """The first and the most actors, while connected to the cluster; it is ended too if this run started it."""
-    _quieten()
+    # Turns off Ray Data's progress bars and plans: the run reports its own progress.
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = False
     if not (is_shared := ray.is_initialized()):
         _connect(choice)
     try:
@@ -157,14 +161,6 @@ def _require_listener(address: str) -> None:
     host, _, port = address.rpartition(":")
     if host and port.isdigit() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-
-
-def _quieten() -> None:
-    """Turns off Ray Data's progress bars and plans: the run reports its own progress."""
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
-    context = DataContext.get_current()
-    context.enable_progress_bars = False
-    context.execution_options.preserve_order = False
 
 
 def _plan(choice: RayChoice, size: tuple[int, int], work: Work) -> Dataset:

@@ -365,7 +365,11 @@ class _Int8Rewriter(GraphRewriter):
             if _is_layer(node, self._weights):
                 self._add_layer(node)
             elif _is_embedding(node, self._weights):
-                self._add_embedding(node)
+                table = self._weights[node.input[0]]
+                values, scales = quantize_matrix(table, axis=1)
+                rows = self._add("Gather", [self._constant("table", values), node.input[1]])
+                row_scales = self._add("Gather", [self._constant("row_scales", scales), node.input[1]])
+                self._add("DequantizeLinear", [rows, row_scales], node.output[0], axis=-1, block_size=table.shape[1])
             else:
                 self._nodes.append(node)
         replace_nodes(self._graph, self._nodes)
@@ -439,10 +443,3 @@ class _Int8Rewriter(GraphRewriter):
             value = helper.make_tensor("value", TensorProto.UINT8, [1], [zero_point])
             self._zero_points[key] = self._add("ConstantOfShape", [self._add("Shape", [scales])], value=value)
         return self._zero_points[key]
-
-    def _add_embedding(self, node: NodeProto) -> None:
-        table = self._weights[node.input[0]]
-        values, scales = quantize_matrix(table, axis=1)
-        rows = self._add("Gather", [self._constant("table", values), node.input[1]])
-        row_scales = self._add("Gather", [self._constant("row_scales", scales), node.input[1]])
-        self._add("DequantizeLinear", [rows, row_scales], node.output[0], axis=-1, block_size=table.shape[1])

@@ -96,7 +96,6 @@ _INSULT = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_INSULT = 90
-_SPLIT = re.compile(r"(?<=[.!?])\s+")
 
 
 class Negatives:
@@ -143,7 +142,7 @@ class Negatives:
 
     def _parrot(self, index: int, generator: random.Random) -> str:
         last = self._turns[index].context[-1][1]
-        sentences = _SPLIT.split(last)
+        sentences = re.split(r"(?<=[.!?])\s+", last)
         return last if len(sentences) < 2 or generator.random() < 0.6 else generator.choice(sentences)
 
     def _repeat(self, index: int, generator: random.Random) -> str | None:

@@ -24,8 +24,6 @@ from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # type: ig
 from turnscore_exporters.graphs.export import BertGraph, average_tokens
 from turnscore_exporters.training.encoders import POOLED, Encoder, check_choice, pad_rows, read_checkpoint, score_alike
 
-COMPLAINT_FILE = Path(__file__).with_name("complaints.txt")
-
 _QUESTION = re.compile(
     r"(do|did|are|is|was|were|have|has|can|could|would|will|should) (you|it|that|he|she|they|there|i|your|the)\b"
     r"|(what|who|where|when|why|how|which)\b"
@@ -56,7 +54,7 @@ def _analyzer() -> SentimentIntensityAnalyzer:
 
 @cache
 def _complaints() -> tuple[re.Pattern[str], ...]:
-    lines = COMPLAINT_FILE.read_text(encoding="utf-8").splitlines()
+    lines = Path(__file__).with_name("complaints.txt").read_text(encoding="utf-8").splitlines()
     return tuple(re.compile(line, re.IGNORECASE) for line in lines if line)
 
 

@@ -104,7 +104,9 @@ class Endurance(Scenario[list[Line]]):
         make = [_COMMANDS / "turnscore", "keys", "new", "--file", keys_file]
         everyone = run_quietly([*make, "everyone"]).strip()
         keys = Keys(everyone=everyone, metered=run_quietly([*make, "metered", "--turns-per-second", "2"]).strip())
-        cut_broken_line(file)
+        # Takes away what a run that was killed had begun to write.
+        if file.exists():
+            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
         lines = read_lines(file)
         with ExitStack() as stack:
             stack.callback(record.unlink, missing_ok=True)
@@ -443,12 +445,6 @@ def read_lines(file: Path) -> list[Line]:
     """Those that are whole: the last one may still be written, or have been cut off by a kill."""
     written = file.read_text() if file.exists() else ""
     return [json.loads(each) for each in written.split("\n")[:-1]]
-
-
-def cut_broken_line(file: Path) -> None:
-    """Takes away what a run that was killed had begun to write."""
-    if file.exists():
-        os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
 
 
 def sum_counts(lines: Sequence[Line], *callers: str) -> Counter[str]:

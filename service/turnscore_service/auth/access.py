@@ -153,7 +153,6 @@ API_KEY_KEY = "x-api-key"
 FORWARDED_KEY = "x-forwarded-for"  # believed only from `trusted_proxies`
 
 _LOOK_SECONDS = 0.5  # between two looks at the file: with reading it, a change takes effect within a second
-_KEYS = TypeAdapter(dict[KeyName, KeyEntry])
 _LOGGER = logging.getLogger("turnscore.access")
 
 
@@ -314,7 +313,7 @@ def read_keys(file: Path) -> dict[str, KeyEntry]:
 def parse_keys(file: Path, text: str) -> dict[str, KeyEntry]:
     """As `read_keys`, of what the file holds."""
     try:
-        return _KEYS.validate_python(tomllib.loads(text))
+        return TypeAdapter(dict[KeyName, KeyEntry]).validate_python(tomllib.loads(text))
     except ValidationError as error:
         field, message = describe_refusal(error)
         raise UnusableKeysError(f"{file}: {field}: {message}") from None

@@ -284,7 +284,14 @@ class LiveConversation:
             except TimeoutError:  # a caller that does not take its answers for so long is treated as gone
                 raise errors.CallerLeftError from None
             if reply.draining is None:
-                self._count_answered(reply)
+                if reply.ack is not None:
+                    metrics.CONVERSATION_TURNS.labels("acknowledged").inc()
+                elif (scored := reply.scored or reply.user_turn) is not None:
+                    metrics.CONVERSATION_TURNS.labels("scored" if scored.scores else "failed").inc()
+                self._room.release()
+                self._pending -= 1
+                if not self._pending:
+                    self._set_idle_clock(is_running=True)
 
     async def _finish(
         self, work: "asyncio.Task[_Scored]", index: int, speaker: wire.Speaker, skipped: int, started_at: float
@@ -309,16 +316,6 @@ class LiveConversation:
         if speaker == "user":
             return wire.ConversationReply(user_turn=scored)
         return wire.ConversationReply(scored=scored)
-
-    def _count_answered(self, reply: wire.ConversationReply) -> None:
-        if reply.ack is not None:
-            metrics.CONVERSATION_TURNS.labels("acknowledged").inc()
-        elif (scored := reply.scored or reply.user_turn) is not None:
-            metrics.CONVERSATION_TURNS.labels("scored" if scored.scores else "failed").inc()
-        self._room.release()
-        self._pending -= 1
-        if not self._pending:
-            self._set_idle_clock(is_running=True)
 
     def _set_idle_clock(self, *, is_running: bool) -> None:
         """The time in which nothing arrives and nothing is being scored is bounded."""
