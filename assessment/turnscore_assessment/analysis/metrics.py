@@ -23,7 +23,6 @@ from turnscore_assessment.errors import AgreementError, BadFileError, TooFewErro
 from turnscore_assessment.figures import (
     CONFIDENCE,
     ROUNDS,
-    Flags,
     Floats,
     Integers,
     Interval,
@@ -251,7 +250,17 @@ def _measure(
         sums = sum_values(study.table, column.values[:, None], rows, study.raters)
         by_system = sums.average(sums.everyone)[:, 0]
         draws = resample_systems(sums, rounds, seed)[:, :, 0]
-        dialogues = _correlate_dialogues(study, column, rows, lengths, rounds, seed)
+        scores, rated, workers = column.values[rows], study.means[rows], study.table.worker_of[rows]
+        given = {}
+        if lengths is not None and not column.is_baseline and not np.isnan(lengths[rows]).any():
+            given = {"length": lengths[rows]}
+        found = correlate_clustered(scores, rated, given, workers, rounds, seed)
+        numbers = study.table.system_of[rows]
+        within = correlate_clustered(
+            _take_means_off(scores, numbers), _take_means_off(rated, numbers), {}, workers, rounds, seed
+        )
+        given_length = found.given["length"]["spearman"] if given else Interval(float("nan"))
+        dialogues = DialogueCorrelation(int(rows.sum()), found.pearson, found.spearman, given_length, within.pearson)
     known = ~np.isnan(by_system)
     order = [len(study.columns) - 1, *range(len(study.columns) - 1)]
     means = {name: float(by_system[place]) for place, name in enumerate(study.table.systems) if known[place]}
@@ -262,21 +271,6 @@ def _measure(
         for place in (order if len(means) >= LEAST_SYSTEMS else ())
     }
     return MeasuredMetric(column.name, column.source, column.is_baseline, means, systems, dialogues)
-
-
-def _correlate_dialogues(
-    study: JudgedStudy, column: MetricColumn, rows: Flags, lengths: Floats | None, rounds: int, seed: int
-) -> DialogueCorrelation:
-    assert column.values is not None
-    scores, people, workers = column.values[rows], study.means[rows], study.table.worker_of[rows]
-    given = {} if lengths is None or column.is_baseline or np.isnan(lengths[rows]).any() else {"length": lengths[rows]}
-    found = correlate_clustered(scores, people, given, workers, rounds, seed)
-    systems = study.table.system_of[rows]
-    within = correlate_clustered(
-        _take_means_off(scores, systems), _take_means_off(people, systems), {}, workers, rounds, seed
-    )
-    given_length = found.given["length"]["spearman"] if given else Interval(float("nan"))
-    return DialogueCorrelation(int(rows.sum()), found.pearson, found.spearman, given_length, within.pearson)
 
 
 def _take_means_off(values: Floats, groups: Integers) -> Floats:

@@ -101,10 +101,15 @@ class _Expander(GraphRewriter):
         heads, hidden = settings["num_heads"], matrices[0].shape[1]
         scale = settings.get("scale") or 1 / math.sqrt(hidden // heads)
         matrices[0], biases[0] = matrices[0] * np.float32(scale), biases[0] * np.float32(scale)
-        query, key, value = (
-            self._project(source, f"{name}/{part}", matrix, vector, heads, HEADS_FIRST[part])
-            for part, matrix, vector in zip(HEADS_FIRST, matrices, biases, strict=True)
-        )
+        projected = []
+        for (part, order), matrix, vector in zip(HEADS_FIRST.items(), matrices, biases, strict=True):
+            own = f"{name}/{part}"
+            product = self._add("MatMul", [source, self._constant(f"{own}/weight", matrix)], f"{own}/product")
+            biased = self._add("Add", [product, self._constant(f"{own}/bias", vector)], f"{own}/biased")
+            shape = self._constant(f"{own}/shape", np.array([0, 0, heads, np.size(vector) // heads]))
+            turned = self._add("Reshape", [biased, shape], f"{own}/heads")
+            projected.append(self._add("Transpose", [turned], own, perm=order))
+        query, key, value = projected
         scores = self._add("MatMul", [query, key], f"{name}/scores")
         if mask:
             masked = settings.get("mask_filter_value", MASKED)
@@ -113,14 +118,6 @@ class _Expander(GraphRewriter):
         mixed = self._add("MatMul", [shares, value], f"{name}/mixed")
         tokens_first = self._add("Transpose", [mixed], f"{name}/tokens_first", perm=[0, 2, 1, 3])
         self._add("Reshape", [tokens_first, self._constant(f"{name}/shape", np.array([0, 0, hidden]))], name)
-
-    def _project(
-        self, source: str, name: str, matrix: npt.ArrayLike, bias: npt.ArrayLike, heads: int, order: list[int]
-    ) -> str:
-        product = self._add("MatMul", [source, self._constant(f"{name}/weight", matrix)], f"{name}/product")
-        biased = self._add("Add", [product, self._constant(f"{name}/bias", bias)], f"{name}/biased")
-        shape = self._constant(f"{name}/shape", np.array([0, 0, heads, np.size(bias) // heads]))
-        return self._add("Transpose", [self._add("Reshape", [biased, shape], f"{name}/heads")], name, perm=order)
 
     def _mask_scores(self, mask: str, masked: float) -> str:
         """The bias added to the scores [rows, 1, 1, tokens]: 0 for tokens, `masked` for padding."""
