@@ -22,15 +22,7 @@ from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.quality import (
-    CONTEXT,
-    RESPONSE,
-    ROW_MARKS,
-    QualityOptions,
-    ReadVectors,
-    SplitEncoder,
-    TurnRows,
-)
+from turnscore_core.scorers import quality
 
 from turnscore_exporters.bundles.self_test import open_examined
 from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE
@@ -70,13 +62,15 @@ class ReadTurns:
             raise ExporterError(f"--deep needs the graph {GRAPH}, which {loaded.model} has not")
         self.joint_file = loaded.bundle.path_of(spec.joint.file)
         packs = loaded.scorer.encode([loaded.trim(make_turn(each.context, each.response)) for each in turns])
-        self.turns = [cast("TurnRows", pack.structure) for pack in packs]
+        self.turns = [cast("quality.TurnRows", pack.structure) for pack in packs]
         self._pad_id = TextTokenizer.of(loaded.bundle.path_of(loaded.bundle.manifest.tokenizer)).pad_id
-        self._longest = QualityOptions.model_validate(loaded.bundle.manifest.options).layout.turn_tokens + ROW_MARKS
+        self._longest = (
+            quality.QualityOptions.model_validate(loaded.bundle.manifest.options).layout.turn_tokens + quality.ROW_MARKS
+        )
         self._first = open_examined(loaded.bundle, loaded.variant, usable_cpus())
         self._encoder = self._open(self.joint_file)
         self._encoder.keep_vectors(VectorStore().of(loaded.bundle.digest))
-        self._vectors: ReadVectors = {RESPONSE: {}, CONTEXT: {}}
+        self._vectors: quality.ReadVectors = {quality.RESPONSE: {}, quality.CONTEXT: {}}
         for batch in chunks(self.turns, PACKS_AT_ONCE):
             for role, found in self._encoder.read(batch).items():
                 self._vectors[role] |= found
@@ -105,14 +99,14 @@ class ReadTurns:
             order += own
         return torch.cat(found)[torch.tensor(order).argsort()]
 
-    def _open(self, joint_file: Path) -> SplitEncoder:
-        return SplitEncoder(self._first, self._first.open_part(joint_file), self._pad_id, self._longest)
+    def _open(self, joint_file: Path) -> quality.SplitEncoder:
+        return quality.SplitEncoder(self._first, self._first.open_part(joint_file), self._pad_id, self._longest)
 
-    def _take(self, turns: Sequence[TurnRows]) -> tuple[Sequence[TurnRows], ReadVectors]:
-        responses, context = self._vectors[RESPONSE], self._vectors[CONTEXT]
+    def _take(self, turns: Sequence[quality.TurnRows]) -> tuple[Sequence[quality.TurnRows], quality.ReadVectors]:
+        responses, context = self._vectors[quality.RESPONSE], self._vectors[quality.CONTEXT]
         return turns, {
-            RESPONSE: {turn.response: responses[turn.response] for turn in turns},
-            CONTEXT: {row: context[row] for turn in turns for row in turn.context},
+            quality.RESPONSE: {turn.response: responses[turn.response] for turn in turns},
+            quality.CONTEXT: {row: context[row] for turn in turns for row in turn.context},
         }
 
 

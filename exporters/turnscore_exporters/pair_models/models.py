@@ -17,16 +17,7 @@ from turnscore_core.scorers.relevance import PairMarks, PairRow, lay_out_pair, m
 
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import average_tokens
-from turnscore_exporters.training.encoders import (
-    Encoder,
-    Standardized,
-    TextVectors,
-    chunks,
-    load_pretrained,
-    pad_rows,
-    plain_tokenizer,
-    score_alike,
-)
+from turnscore_exporters.training import encoders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +61,7 @@ class PairCheckpoint:
 
     def collate(self, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> dict[str, Tensor]:
         """The model's inputs: ids, mask, and segments that begin at each `start` where the model has them."""
-        ids, mask = pad_rows(rows, self.marks.pad)
+        ids, mask = encoders.pad_rows(rows, self.marks.pad)
         inputs = {"input_ids": ids, "attention_mask": mask}
         if self.has_segments:
             places = torch.arange(ids.shape[1])[None, :]
@@ -123,10 +114,10 @@ def _load(
 ) -> PairCheckpoint:
     logging.disable(logging.WARNING)  # transformers warns about a new head: it was asked for
     try:
-        config, model, fast = load_pretrained(f"checkpoint {name}", name, kind, ("bert", "roberta"), options)
+        config, model, fast = encoders.load_pretrained(f"checkpoint {name}", name, kind, ("bert", "roberta"), options)
     finally:
         logging.disable(logging.NOTSET)
-    tokenizer = plain_tokenizer(fast.backend_tokenizer)
+    tokenizer = encoders.plain_tokenizer(fast.backend_tokenizer)
     offset = int(config.pad_token_id) + 1 if config.model_type == "roberta" else 0
     return PairCheckpoint(
         name=name,
@@ -141,10 +132,10 @@ def _load(
 Floats = NDArray[np.float64]
 
 
-class FrozenVectors(TextVectors):
+class FrozenVectors(encoders.TextVectors):
     """Mean vectors of texts by a frozen BERT; an empty text is a vector of zeros."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: encoders.Encoder) -> None:
         super().__init__(
             encoder, lambda ids, mask: average_tokens(encoder.model(ids, mask).last_hidden_state.float(), mask)
         )
@@ -183,7 +174,7 @@ class PairHead(nn.Module):
 NETWORK_PAIRS_AT_ONCE = 4096  # Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen.
 
 
-class PairNetwork(Standardized):
+class PairNetwork(encoders.Standardized):
     """Standardises both vectors by the training's mean and spread, then the head."""
 
     def __init__(self, width: int, *, is_pone: bool = False) -> None:
@@ -205,7 +196,9 @@ def score_network(network: PairNetwork, vectors: FrozenVectors, pairs: Sequence[
         found = [
             network(vectors.of(said), vectors.of(answered)).sigmoid()
             for said, answered in zip(
-                chunks(queries, NETWORK_PAIRS_AT_ONCE), chunks(replies, NETWORK_PAIRS_AT_ONCE), strict=True
+                encoders.chunks(queries, NETWORK_PAIRS_AT_ONCE),
+                encoders.chunks(replies, NETWORK_PAIRS_AT_ONCE),
+                strict=True,
             )
         ]
     return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
@@ -228,7 +221,9 @@ def collate_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) 
 
 def score_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
     """The probability of each pair, in batches of like length."""
-    found = score_alike(pairs, lambda pair: sum(map(len, pair)), lambda own: read_logits(checkpoint, own).sigmoid())
+    found = encoders.score_alike(
+        pairs, lambda pair: sum(map(len, pair)), lambda own: read_logits(checkpoint, own).sigmoid()
+    )
     return np.asarray(found.numpy(), dtype=np.float64)
 
 
@@ -243,7 +238,9 @@ def score_masked(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -
         for index, row in enumerate(rows)
         for copy in masked_copies(row.ids, row.response_start, row.response_end, mask_of(checkpoint))
     ]
-    found = score_alike(copies, lambda copy: len(copy[2]), partial(_log_probabilities, checkpoint), TOKENS_AT_ONCE)
+    found = encoders.score_alike(
+        copies, lambda copy: len(copy[2]), partial(_log_probabilities, checkpoint), TOKENS_AT_ONCE
+    )
     sums, counts = np.zeros(len(rows)), np.zeros(len(rows))
     places = [copy[0] for copy in copies]
     np.add.at(sums, places, found.double().numpy())
