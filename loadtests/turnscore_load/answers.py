@@ -14,7 +14,6 @@ Outcome = Literal["answered", "refused", "expired", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("answered", "refused", "expired", "failed")
 _REFUSED, _EXPIRED = ERROR_TABLE[ErrorCode.OVERLOADED], ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED]
 _HONEST: Mapping[str, Outcome] = {ErrorCode.OVERLOADED: "refused", ErrorCode.DEADLINE_EXCEEDED: "expired"}
-_FOREIGN_RETRY_SECONDS = 0.05  # between a refusal that names no time and the next attempt; chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,8 @@ def judge_foreign(status: int, _: str | None, body: bytes, why: str = "") -> Cal
     if status == 200:
         return CallAnswer(outcome="answered")
     if status in (429, 503):
-        return CallAnswer(outcome="refused", retry_after_seconds=_retry_seconds(body, _FOREIGN_RETRY_SECONDS))
+        # between a refusal that names no time and the next attempt; chosen
+        return CallAnswer(outcome="refused", retry_after_seconds=_retry_seconds(body, 0.05))
     return CallAnswer(outcome="failed", why=why or f"status {status}: {body[:300].decode(errors='replace')}")
 
 

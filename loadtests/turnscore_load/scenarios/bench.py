@@ -32,7 +32,6 @@ from turnscore_load.traffic import LENGTH_MIXES, LengthMix
 BARE = "bare"
 _CHECKED_TURNS = 16
 _WARM_UP_TURNS = 32
-_WARM_UP_CLIENTS = 16
 _SEARCH_TURNS = 120
 _TOLERANCE = 1e-4  # how far an answer may be from the bare runtime's
 _SINGLE_TURNS = 100
@@ -150,7 +149,7 @@ class _Run:
             self._check(contender)
             for mix in self._mixes:
                 items = self._rows.traffic.items(mix, _WARM_UP_TURNS * contender.turns_per_request)
-                _drive(contender, items, _WARM_UP_CLIENTS)
+                _drive(contender, items, clients=16)
         except StartError as error:
             self.found.not_run[contender.label] = str(error)
             typer.echo(f"{contender.label} cannot be run: {error}")

@@ -31,7 +31,6 @@ _RECOVERY_SECONDS = 2.0  # after which latency must be normal again: probes that
 _SAMPLE_SECONDS = 0.5
 _PROBE_AGAIN_SECONDS = 0.02  # a refused probe comes again much sooner than advised, to see when it is taken; chosen
 
-LEAST_GOODPUT_SHARE = 0.9
 # How much slower the probes after the overload may be than those before it, by percentile, for noise. Chosen.
 MOST_NORMAL = {50: 1.25, 95: 1.5}
 # How late the generator may send (99 of 100 calls) for the run to count. Chosen: a quarter of the default deadline.
@@ -80,11 +79,8 @@ class Overload(TargetScenario[OverloadRun]):
         overload, seconds = found.overload, self.seconds
         goodput, peak = overload.goodput(self.deadline_ms), found.peak.goodput(self.deadline_ms)
         share = goodput / peak if peak else 0.0
-        yield Check(
-            "goodput within 10 % of the peak",
-            f"{goodput:.1f} of {peak:.1f} a second, {share:.0%}",
-            share >= LEAST_GOODPUT_SHARE,
-        )
+        told = f"{goodput:.1f} of {peak:.1f} a second, {share:.0%}"
+        yield Check("goodput within 10 % of the peak", told, share >= 0.9)
         p99 = overload.took_ms(99, "answered")
         claim = f"p99 of the accepted within the deadline of {self.deadline_ms} ms"
         yield Check(claim, f"{p99:.0f} ms", 0 < p99 <= self.deadline_ms)

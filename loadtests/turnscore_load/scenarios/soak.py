@@ -13,7 +13,6 @@ from turnscore_load.scenarios.steady import LocustScenario
 # Of a service that is started for it: its cache is full before the first window, and hides no growth.
 _SETTINGS = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": str(2 * 1024 * 1024)}
 _SAMPLE_SECONDS = 1.0
-_LEAST_SAMPLES = 100  # in a run too short for one a second
 
 
 @dataclass(kw_only=True)
@@ -27,7 +26,8 @@ class Soak(LocustScenario[list[Check]]):
         first, last = soak_windows(seconds)
         with self.target(_SETTINGS) as service:
             processes = service.processes()
-            with Sampler(processes, min(_SAMPLE_SECONDS, seconds / _LEAST_SAMPLES)) as sampler:
+            # in a run too short for one a second
+            with Sampler(processes, min(_SAMPLE_SECONDS, seconds / 100)) as sampler:
                 checks = [self.run_locust(service, "soak", seconds)]
             try:
                 sampler.check()
