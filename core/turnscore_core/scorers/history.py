@@ -20,25 +20,19 @@ FEWEST_CHARS = 2  # of a token, for estimates: half of what English has is on th
 
 def keep_beginning(text: str, chars: int) -> tuple[str, bool]:
     """At most so many characters from the text's beginning, and whether any were left out."""
-    if len(text) <= chars:
-        return text, False
-    spoken = text.strip()
+    spoken = text if len(text) <= chars else text.strip()
     return spoken[:chars], len(spoken) > chars
 
 
 def keep_end(text: str, chars: int) -> tuple[str, bool]:
     """At most so many characters from the text's end, and whether any were left out."""
-    if len(text) <= chars:
-        return text, False
-    spoken = text.strip()
+    spoken = text if len(text) <= chars else text.strip()
     return spoken[max(0, len(spoken) - chars) :], len(spoken) > chars
 
 
 def keep_ends(text: str, chars: int, end_chars: int) -> tuple[str, bool]:
     """At most so many characters, of which `end_chars` are from the text's end, and whether any were left out."""
-    if len(text) <= chars:
-        return text, False
-    spoken = text.strip()
+    spoken = text if len(text) <= chars else text.strip()
     if len(spoken) <= chars:
         return spoken, False
     return f"{spoken[: chars - end_chars - 1]} {spoken[len(spoken) - end_chars :]}", True
