@@ -23,7 +23,7 @@ KEPT_SHAPES = 256  # shapes whose buffers a thread keeps; 4,096 tokens of three 
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _BoundShape:
     """One padded shape: its buffers here and on the device, and the binding of both."""
 
     staged: Mapping[str, onnx_backend.Array]
@@ -67,9 +67,9 @@ class BoundSession:
                     raise ValueError(f"input {tensor.name} has {size} {axis}, another has {sizes[axis]}")
         return sizes
 
-    def _shape(self, padded: Mapping[str, int]) -> _Shape:
+    def _shape(self, padded: Mapping[str, int]) -> _BoundShape:
         """The buffers of this thread for that shape; the longest unused make room."""
-        shapes: OrderedDict[tuple[int, ...], _Shape] = self._own.__dict__.setdefault("shapes", OrderedDict())
+        shapes: OrderedDict[tuple[int, ...], _BoundShape] = self._own.__dict__.setdefault("shapes", OrderedDict())
         key = tuple(padded.values())
         if key not in shapes:
             binding = self._session.io_binding()
@@ -85,7 +85,7 @@ class BoundSession:
                     binding.bind_ortvalue_output(tensor.name, self._buffer(dimensions, tensor))
                 else:  # an axis that no input has: the runtime finds its size and a place
                     binding.bind_output(tensor.name, "cpu")
-            shapes[key] = _Shape(staged, inputs, binding)
+            shapes[key] = _BoundShape(staged, inputs, binding)
         shapes.move_to_end(key)
         if len(shapes) > KEPT_SHAPES:
             shapes.popitem(last=False)

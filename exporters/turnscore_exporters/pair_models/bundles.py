@@ -54,7 +54,7 @@ from turnscore_exporters.training.encoders import Encoder, load_encoder
 SEGMENTS = "token_type_ids"
 
 
-class _Trunk(BertGraph):
+class _PaddedEncoder(BertGraph):
     """A checkpoint's encoder, with positions counted from the left as its rows are padded on the right."""
 
     places: Tensor
@@ -75,7 +75,7 @@ class _Trunk(BertGraph):
         )
 
 
-class JointGraph(_Trunk):
+class JointGraph(_PaddedEncoder):
     """Probability that each row's response fits."""
 
     def __init__(self, checkpoint: PairCheckpoint) -> None:
@@ -96,7 +96,7 @@ class JointGraph(_Trunk):
         return margin_of(self.head(tokens.float())).sigmoid()
 
 
-class MaskedGraph(_Trunk):
+class MaskedGraph(_PaddedEncoder):
     """Log probability of one token at one place of each row."""
 
     def __init__(self, checkpoint: PairCheckpoint) -> None:

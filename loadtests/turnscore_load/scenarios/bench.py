@@ -85,7 +85,7 @@ class Bench(Scenario[ServerComparison]):
     only: Annotated[str, Option(help="Keys of the contenders to measure; all when empty.")] = ""
 
     def measure(self) -> ServerComparison:
-        run = _Run(self)
+        run = _BenchRun(self)
         try:
             run.measure()
         finally:
@@ -102,7 +102,7 @@ class Bench(Scenario[ServerComparison]):
         yield f"### What could not be run\n\n{not_run(found.not_run)}"
 
 
-class _Run:
+class _BenchRun:
     """The contenders, of which only the one that is measured runs: the others are paused."""
 
     def __init__(self, options: Bench) -> None:

@@ -72,7 +72,7 @@ class Cache(Scenario[list[Cost]]):
 
     def measure(self) -> list[Cost]:
         with started(redis_process(self.folder / "redis")) as redis:
-            run = _Run(self, redis)
+            run = _CacheRun(self, redis)
             try:
                 return list(run.measure_costs())
             finally:
@@ -97,7 +97,7 @@ class Cache(Scenario[list[Cost]]):
         return judge(found)
 
 
-class _Run:
+class _CacheRun:
     """The services, of which only the one that is measured runs: the others are paused."""
 
     def __init__(self, options: Cache, redis: Process) -> None:

@@ -103,7 +103,7 @@ class PairScenario(Scenario[Sequence[Cost]]):
 
 
 @dataclass(kw_only=True)
-class Conversation(PairScenario):
+class KeptConversations(PairScenario):
     """Compare a service that keeps vectors with one that keeps none."""
 
     services = (WITH, WITHOUT)

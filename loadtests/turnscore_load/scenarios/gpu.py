@@ -61,7 +61,7 @@ class Findings:
 
 
 @dataclass(kw_only=True)
-class Gpu(Scenario[Findings]):
+class GpuBench(Scenario[Findings]):
     """Measure everything that runs, and compare it with what is aimed at."""
 
     serving: Annotated[str, Option(help="Folder of the serving environment's programs; empty: no service.")] = ""  # type: ignore[assignment]

@@ -83,7 +83,7 @@ class Streams(TargetScenario[StreamsRun]):
         # No turn comes twice, and a cache that fills would count as memory that stays.
         settings = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0", "TURNSCORE_WORKERS": str(self.workers)}
         with self.target(settings) as service, Sampler(service.processes(), _SAMPLE_SECONDS) as sampler:
-            found = asyncio.run(_Run(self, service, sampler).run())
+            found = asyncio.run(_StreamRun(self, service, sampler).run())
         sampler.check()
         write_csv(sampler.samples, self.reports / "streams_samples.csv")
         return found
@@ -216,7 +216,7 @@ async def cut(opened: OpenStreams, channels: Sequence[grpc.aio.Channel]) -> int:
     return len(cut)
 
 
-class _Run:
+class _StreamRun:
     """One run against a service's HTTP port, for its metrics, and its gRPC port."""
 
     def __init__(self, options: Streams, service: LoadedService, sampler: Sampler) -> None:
