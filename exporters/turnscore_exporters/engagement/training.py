@@ -332,7 +332,8 @@ def train_mixed_recipe(
         description="adapting the encoder",
         weight_decay=ADAPTATION_DECAY,
     )
-    labelled = _labelled(data)
+    labelled = {str(labels): data.convai.pairs[labels][ConvaiSplit.TRAIN] for labels in Labels}
+    labelled["thumbs"] = data.convai.thumbs[ConvaiSplit.TRAIN]
     torch.manual_seed(seed)
     adapted = AdaptedEncoder(encoder, [CONTRAST, *labelled], recipe.pooling)
     groups = [
@@ -362,21 +363,7 @@ def train_mixed_recipe(
         ),
     )
     vectors = PairVectors(model, encoder)
-    train_mixed_heads(model, build_sources(data, contrast, vectors, recipe, seed), recipe, seed)
-    fit_blend(model, vectors.features(texts_of(data.transfer)), labels_of(data.transfer))
-    return model, encoder, vectors
-
-
-def _labelled(data: EngagementData) -> dict[str, Sequence[TextPair]]:
-    pairs = {str(labels): data.convai.pairs[labels][ConvaiSplit.TRAIN] for labels in Labels}
-    return {**pairs, "thumbs": data.convai.thumbs[ConvaiSplit.TRAIN]}
-
-
-def build_sources(
-    data: EngagementData, contrast: ContrastText, vectors: PairVectors, recipe: MixedRecipe, seed: int
-) -> dict[str, Source]:
-    """The features of every head's source; contrast pairs come from the end, which adaptation saw least."""
-    labelled = _labelled(data)
+    # The features of every head's source; contrast pairs come from the end, which adaptation saw least.
     batches = len(contrast.pairs) // CONTRAST_BATCH
     queries: list[tuple[str, str]] = []
     answers: list[float] = []
@@ -387,7 +374,9 @@ def build_sources(
     sources = {CONTRAST: Source(vectors.features(queries), torch.tensor(answers).long(), recipe.batch_size)}
     for name, pairs in labelled.items():
         sources[name] = Source(vectors.features(texts_of(pairs)), labels_of(pairs), recipe.batch_size)
-    return sources
+    train_mixed_heads(model, sources, recipe, seed)
+    fit_blend(model, vectors.features(texts_of(data.transfer)), labels_of(data.transfer))
+    return model, encoder, vectors
 
 
 def train_mixed_heads(model: EngagementModel, sources: Mapping[str, Source], recipe: MixedRecipe, seed: int) -> None:
