@@ -324,10 +324,9 @@ def train_mixed_recipe(
     """Adapts the encoder, trains the heads, fits the blend; also returns the vectors it computed."""
     contrast = read_contrast_text(text, recipe.contrast_pairs, seed)
     encoder = load_encoder(encoder_name, recipe.token_limit)
-    run_key = f"adapt {encoder_name} {recipe.pooling} {recipe.adaptation_steps} seed {seed}"
     settings = LoopSettings(
         steps=recipe.adaptation_steps,
-        run_key=run_key,
+        run_key=f"adapt {encoder_name} {recipe.pooling} {recipe.adaptation_steps} seed {seed}",
         seed=seed,
         description="adapting the encoder",
         weight_decay=ADAPTATION_DECAY,
@@ -363,10 +362,10 @@ def train_mixed_recipe(
         ),
     )
     vectors = PairVectors(model, encoder)
-    # The features of every head's source; contrast pairs come from the end, which adaptation saw least.
-    batches = len(contrast.pairs) // CONTRAST_BATCH
+    # Contrast pairs come from the end, which adaptation saw least.
     queries: list[tuple[str, str]] = []
     answers: list[float] = []
+    batches = len(contrast.pairs) // CONTRAST_BATCH
     for step in range(max(0, batches - recipe.contrast_batches), max(1, batches)):
         question = ask_contrast(contrast, step, seed)
         queries += zip(question.queries, question.replies, strict=True)
