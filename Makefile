@@ -70,7 +70,7 @@ serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST, PORT
 # once more, because the real servers, processes and browsers of some depend on a busy machine; the summary names it as
 # RERUN. One that fails twice fails.
 test: $(DEV)/.ready  ## Runs every test
-	$(DEV)/bin/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --reruns 1 -raR
+	$(DEV)/bin/pytest -n auto --dist loadfile --no-loadscope-reorder --reruns 1 -raR
 
 check: $(DEV)/.ready  ## Checks style, types, import rules, generated files, and sizes against the ceilings in pyproject.toml
 	$(DEV)/bin/ruff check .

@@ -96,6 +96,15 @@ def pytest_sessionstart(session):
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """For `-n auto`: one more than there are cores, four at most, as many tests wait for a process or for time to pass.
+
+    Two cores of an AMD EPYC, 2026-11-27: 327 s with three, 408 s with two.
+    """
+    return min(4, len(os.sched_getaffinity(0)) + 1)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """For `--dist loadfile`: a module goes to one process, and so does a folder that shares.
 

@@ -63,8 +63,9 @@ def is_serving(channel):
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def wait_for_both(guarded):
-    """/readyz is one worker's; as many connections as these reach both."""
+def wait_for_workers(guarded, begun):
+    """Until so many workers have said that they serve: one that is ready may have all connections until then."""
+    wait_until(lambda: sum('"serving"' in line for line in guarded.log.read_text().splitlines()) == begun)
     with ExitStack() as opened:
         channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
         wait_until(lambda: all(is_serving(channel) for channel in channels))
@@ -79,7 +80,7 @@ def guarded(service, tmp_path_factory):
     environment["BENTOML_HOME"] = str(service.log.parent / "bentoml")
     folder = tmp_path_factory.mktemp("guarded")
     with running_service(folder, environment=environment, options=options, tls=over_https()) as started:
-        wait_for_both(started)
+        wait_for_workers(started, 2)
         yield started
 
 
@@ -180,7 +181,7 @@ def test_a_second_service_leaves_the_first_alone_and_its_killed_worker_is_replac
     killed, other = workers_of(guarded)
     psutil.Process(killed).kill()
     wait_until(lambda: len(now := workers_of(guarded)) == 2 and killed not in now)
-    wait_for_both(guarded)
+    wait_for_workers(guarded, 3)
     assert other in workers_of(guarded)
     score(service, "four")
     assert scored(service) == before + 3
