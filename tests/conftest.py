@@ -96,7 +96,7 @@ def pytest_sessionstart(session):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+def pytest_xdist_auto_num_workers():
     """For `-n auto`: one more than there are cores, four at most, as many tests wait for a process or for time to pass.
 
     Two cores of an AMD EPYC, 2026-11-27: 327 s with three, 408 s with two.
@@ -122,7 +122,9 @@ def pytest_xdist_make_scheduler(config, log):
             super().add_node_collection(node, collection)
 
         def _split_scope(self, nodeid):
-            return _scope(_module(nodeid))
+            module = _module(nodeid)
+            folder = module.partition("/")[0]
+            return folder if folder in _SHARING else module
 
     return Dealing(config, log)
 
@@ -130,11 +132,6 @@ def pytest_xdist_make_scheduler(config, log):
 def _module(node):
     """`unit/wire/test_messages.py`."""
     return node.partition("::")[0].removeprefix("tests/")
-
-
-def _scope(module):
-    folder = module.partition("/")[0]
-    return folder if folder in _SHARING else module
 
 
 def _place(module):

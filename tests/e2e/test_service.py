@@ -75,10 +75,7 @@ def test_turnscore_serve_with_a_damaged_bundle_is_one_process_not_ready_until_si
     environment = {"TURNSCORE_MODELS": f"{tmp_path}/bundle"}
     with running_service(tmp_path / "run", environment=environment, wait_for="/livez", alone=True) as service:
         wait_until(lambda: "refused" in plain_http.get(service.url + "/readyz").text)
-        with (
-            TurnScoreClient(service.url, max_retries=0) as client,
-            pytest.raises(NotReadyError, match=r"tokenizer\.json"),
-        ):
+        with TurnScoreClient(service.url, max_retries=0) as client, pytest.raises(NotReadyError, match="tokenizer"):
             client.score(response="ok")
         assert psutil.Process(service.process.pid).children() == []
         program, port = Path(sys.executable).with_name("turnscore"), service.url.rpartition(":")[2]
