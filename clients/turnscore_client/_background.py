@@ -275,7 +275,7 @@ _SECONDS_BETWEEN_WARNINGS = 60.0  # chosen: a service that is down is one line a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Call:
     messages: tuple[Any, ...]
     earlier: tuple[Any, ...]  # of the caller's messages those that are not sent, only counted
     forgotten: int  # how many were said before all of these
@@ -316,7 +316,7 @@ class BackgroundScorer:
             known = tuple(messages)
             recent = known[-_defaults.BACKGROUND_MESSAGES :]
             kept = recent if convert else tuple(dict(each) for each in recent)  # the chatbot's own go on
-            job = _Told(
+            job = _Call(
                 messages=kept,
                 earlier=known[: -_defaults.BACKGROUND_MESSAGES],
                 forgotten=messages.forgotten if isinstance(messages, RecentMessages) else 0,
@@ -353,7 +353,7 @@ class BackgroundScorer:
         self._client = open_client(
             self._given, timeout_seconds=self._timeout_seconds, max_retries=_defaults.MAX_RETRIES
         )
-        self._jobs: queue.SimpleQueue[_Told | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._telling = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -395,7 +395,7 @@ class BackgroundScorer:
                 is_scored = outcome is not None and outcome.reply is not None
                 self._leave(scored=int(is_scored), failed=int(outcome is not None and not is_scored))
 
-    def _score(self, job: _Told) -> Scored | None:
+    def _score(self, job: _Call) -> Scored | None:
         """What the service says; None where the last message is no turn of the chatbot's."""
         turn = last_turn(job.messages if job.convert is None else job.convert(job.messages))
         if turn is None:
