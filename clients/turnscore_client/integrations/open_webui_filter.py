@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from turnscore_client._background import BackgroundScorer, ServiceOptions, TurnIds
-from turnscore_client._defaults import GATE_DEADLINE_SECONDS
+from turnscore_client import _defaults
+from turnscore_client._background import BackgroundScorer, TurnIds
 from turnscore_client.integrations._gate import QualityGate
 
 _LOGGER = logging.getLogger("turnscore_client.integrations")
@@ -36,7 +36,11 @@ class Filter:
         fallback_model: str = Field(default="", description="The id of a stronger model here.")
         hand_over: str = Field(default="", description="A message instead of the answer.")
         min_quality: float | None = Field(default=None, description="The value of an answer that is not low.")
-        deadline_seconds: float = Field(default=GATE_DEADLINE_SECONDS, description="What an answer may wait.")
+        max_calls_per_conversation: int = Field(
+            default=_defaults.GATE_CALLS_PER_CONVERSATION, description="Second answers in a chat."
+        )
+        max_calls_per_hour: int = Field(default=_defaults.GATE_CALLS_PER_HOUR, description="In all chats.")
+        deadline_seconds: float = Field(default=_defaults.GATE_DEADLINE_SECONDS, description="What an answer may wait.")
         priority: int = Field(default=0, description="Filters of lower priority run first.")
 
     def __init__(self) -> None:
@@ -81,21 +85,13 @@ class Filter:
         if self.gate is not None:
             self.gate.close()
         self.background = self.gate = self._made_of = None
-        given = {name: value or None for name, value in self.valves.model_dump().items()}
-        service: ServiceOptions = {"url": given["url"], "api_key": given["api_key"]}
-        on_user = _names(self.valves.on_user)
-        if given["on_low"] or on_user:
-            self.gate = QualityGate(
-                given["on_low"],
-                on_user=on_user,
-                fallback_model=given["fallback_model"],
-                hand_over=given["hand_over"],
-                min_quality=self.valves.min_quality,
-                deadline_seconds=self.valves.deadline_seconds,
-                **service,
-            )
+        given = {name: value for name, value in self.valves.model_dump(exclude={"priority"}).items() if value != ""}
+        scorers, on_user = (_names(given.pop(name, "")) for name in ("scorers", "on_user"))
+        if "on_low" in given or on_user:
+            self.gate = QualityGate(on_user=on_user, **given)
             self.gate.check("Open WebUI", str)
-        self.background = BackgroundScorer(scorers=_names(self.valves.scorers) or None, **service)
+        service = {name: given[name] for name in ("url", "api_key") if name in given}
+        self.background = BackgroundScorer(scorers=scorers or None, **service)
         self._made_of = self.valves.model_copy()
 
 

@@ -1,8 +1,7 @@
 """Open WebUI's filter and Rasa's broker: plain classes, fed what these two send, as their documentation has it."""
 
 import sys
-from types import ModuleType
-from typing import ClassVar
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from turnscore_client import BackgroundScorer
@@ -28,9 +27,8 @@ def webui(mock, told, monkeypatch):
     def watch(**given):
         return BackgroundScorer(client=mock.client(max_retries=0), on_scored=told.append, scorers=given["scorers"])
 
-    def judge(on_low, **given):
-        assert given.pop("url") is given.pop("api_key") is None
-        return QualityGate(on_low, client=mock.client(max_retries=0), **given)
+    def judge(**given):
+        return QualityGate(client=mock.client(max_retries=0), **given)
 
     monkeypatch.setattr("turnscore_client.integrations.open_webui_filter.BackgroundScorer", watch)
     monkeypatch.setattr("turnscore_client.integrations.open_webui_filter.QualityGate", judge)
@@ -120,9 +118,15 @@ async def test_a_low_answer_of_open_webui_is_replaced(webui, mock, told, models,
     assert mock.requests[-1].body["response"] == answer
 
 
-@pytest.mark.parametrize(
-    "valves", [{"on_low": "shrug"}, {"on_low": "hand_over"}, {"on_user": "abuse", "deadline_seconds": 0}]
-)
+@pytest.mark.parametrize("valve", ["max_calls_per_conversation", "max_calls_per_hour"])
+async def test_a_chat_of_open_webui_has_no_more_second_answers_than_its_valves_say(webui, mock, models, valve):
+    mock.scores, mock.thresholds = {"quality": 0.2}, {"quality": 0.5}
+    webui.valves = webui.Valves(on_low="ask_again", **{valve: 1})
+    out = [await webui.outlet(body(), __user__={"id": "7"}) for _ in range(2)]
+    assert [each["messages"][-1]["content"] for each in out] == ["a better answer", "hello"]
+
+
+@pytest.mark.parametrize("valves", [{"on_low": "hand_over"}, {"on_user": "abuse", "max_calls_per_hour": 0}])
 async def test_valves_of_a_gate_without_sense_leave_the_chat_alone(webui, caplog, valves):
     good = webui.valves
     await webui.outlet(body())
@@ -132,7 +136,6 @@ async def test_valves_of_a_gate_without_sense_leave_the_chat_alone(webui, caplog
     webui.valves = good
     await webui.outlet(body())
     assert webui.background is not None, "what was set right scores again"
-    webui.background.close()
 
 
 def said(event, text, sender="chat 7", **more):
@@ -161,12 +164,10 @@ def test_what_is_no_message_is_left(broker, mock, event):
     assert mock.requests == []
 
 
-async def test_the_broker_is_made_of_endpoints_yml(monkeypatch):
-    class Endpoint:
-        url = "http://turnscore.example:3000"
-        kwargs: ClassVar = {"type": "turnscore_client...", "scorers": ["quality"], "max_waiting": 7}
-
-    broker = await TurnScoreBroker.from_endpoint_config(Endpoint(), event_loop=None)
+async def test_the_broker_is_made_of_endpoints_yml():
+    kwargs = {"type": "turnscore_client...", "scorers": ["quality"], "max_waiting": 7}
+    endpoint = SimpleNamespace(url="http://turnscore.example:3000", kwargs=kwargs)
+    broker = await TurnScoreBroker.from_endpoint_config(endpoint, event_loop=None)
     assert broker.is_ready()
     assert (broker.background._max_waiting, broker.background._scorers) == (7, ["quality"])
     assert await TurnScoreBroker.from_endpoint_config(None) is None
