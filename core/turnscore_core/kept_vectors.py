@@ -7,7 +7,7 @@ over the encoder's digest and the token ids, so the vectors of one encoder are n
 import os
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from threading import Lock
@@ -38,15 +38,15 @@ class VectorCounts:
 
 
 class VectorStore:
-    """The vectors of all encoders of one process. Safe in threads; its methods never wait for a computation."""
+    """The vectors of all encoders of one process, each of which has its part."""
 
     def __init__(self, max_bytes: int = KEPT_VECTOR_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._counts = VectorCounts()
+        self.counted = VectorCounts()
         self._secret = os.urandom(32)
         self.entries: OrderedDict[bytes, tuple[Vectors, int]] = OrderedDict()
         """Vectors and their bytes, the least recently used first."""
-        self._lock = Lock()
+        self.lock = Lock()
 
     def of(self, encoder: str) -> "KeptVectors":
         """The part of it for the encoder of that digest."""
@@ -54,61 +54,15 @@ class VectorStore:
 
     def counts(self) -> VectorCounts:
         """A copy of what was counted until now."""
-        with self._lock:
-            return replace(self._counts, hits=dict(self._counts.hits), misses=dict(self._counts.misses))
-
-    def find(self, role: str, keys: Sequence[bytes]) -> list[Vectors | None]:
-        """What is kept under each key, in order; what was found is the most recently used."""
-        found: list[Vectors | None] = [None] * len(keys)
-        hits, counts = 0, self._counts
-        with self._lock:
-            for place, key in enumerate(keys):
-                if (entry := self.entries.get(key)) is not None:
-                    self.entries.move_to_end(key)
-                    found[place] = entry[0]
-                    hits += 1
-            counts.hits[role] = counts.hits.get(role, 0) + hits
-            counts.misses[role] = counts.misses.get(role, 0) + len(keys) - hits
-        return found
-
-    def renew(self, keys: Sequence[bytes]) -> list[bool]:
-        """Whether each is kept, which makes it the most recently used."""
-        kept = [False] * len(keys)
-        with self._lock:
-            for place, key in enumerate(keys):
-                if key in self.entries:
-                    self.entries.move_to_end(key)
-                    kept[place] = True
-        return kept
-
-    def keep(self, vectors: Mapping[bytes, Vectors]) -> None:
-        """Keeps copies of these; drops what was used least recently beyond the bound, at once."""
-        sized: dict[bytes, tuple[Vectors, int]] = {}
-        for key, each in vectors.items():
-            size = _ENTRY_BYTES + sum([vector.nbytes + _ARRAY_BYTES for vector in each])
-            if size <= self.max_bytes:
-                sized[key] = tuple(map(np.array, each)), size
-        with self._lock:
-            for key, entry in sized.items():
-                self._drop(key)
-                self.entries[key] = entry
-                self._counts.bytes += entry[1]
-            while self._counts.bytes > self.max_bytes:
-                self._drop(next(iter(self.entries)))
-                self._counts.evictions += 1
-            self._counts.entries = len(self.entries)
-
-    def _drop(self, key: bytes) -> None:
-        if (dropped := self.entries.pop(key, None)) is not None:
-            self._counts.bytes -= dropped[1]
+        with self.lock:
+            return replace(self.counted, hits=dict(self.counted.hits), misses=dict(self.counted.misses))
 
 
 class KeptVectors:
-    """One encoder's part of a store."""
+    """One encoder's part of a store. Safe in threads; its methods never wait for a computation."""
 
     def __init__(self, store: VectorStore, secret: bytes) -> None:
-        self._store = store
-        self._secret = secret
+        self._store, self._secret = store, secret
 
     @property
     def has_room(self) -> bool:
@@ -117,22 +71,55 @@ class KeptVectors:
 
     def find_missing(self, role: str, rows: Iterable[TokenRow]) -> list[TokenRow]:
         """The rows that are not kept in that role; the others become the most recently used, and count as no hits."""
-        named = list(rows)
-        kept = self._store.renew([self._key(role, row) for row in named])
-        return [row for row, is_kept in zip(named, kept, strict=True) if not is_kept]
+        keys, entries, missing = self._keys(role, rows), self._store.entries, []
+        with self._store.lock:
+            for row, key in keys.items():
+                if key in entries:
+                    entries.move_to_end(key)
+                else:
+                    missing.append(row)
+        return missing
 
-    def find(
-        self, role: str, rows: Iterable[TokenRow], counted_as: str | None = None
-    ) -> dict[TokenRow, Vectors | None]:
-        """What is kept of each row of token ids in that role; hits and misses are counted under it, or otherwise."""
-        named = list(rows)
-        keys = [self._key(role, row) for row in named]
-        return dict(zip(named, self._store.find(counted_as or role, keys), strict=True))
+    def find(self, role: str, rows: Iterable[TokenRow], counted_as: str | None = None) -> dict[TokenRow, Vectors]:
+        """What is kept of rows of token ids in that role; hits and misses are counted under it, or otherwise."""
+        keys, entries, counted, name = (
+            self._keys(role, rows),
+            self._store.entries,
+            self._store.counted,
+            counted_as or role,
+        )
+        found = {}
+        with self._store.lock:
+            for row, key in keys.items():
+                if (entry := entries.get(key)) is not None:
+                    entries.move_to_end(key)
+                    found[row] = entry[0]
+            counted.hits[name] = counted.hits.get(name, 0) + len(found)
+            counted.misses[name] = counted.misses.get(name, 0) + len(keys) - len(found)
+        return found
 
     def keep(self, role: str, vectors: Mapping[TokenRow, Vectors]) -> None:
-        """Keeps copies of what was computed of these rows."""
-        self._store.keep({self._key(role, row): each for row, each in vectors.items()})
+        """Keeps copies of what was computed of these rows; drops what was used least recently beyond the bound."""
+        store, keys, sized = self._store, self._keys(role, vectors), {}
+        for row, each in vectors.items():
+            size = _ENTRY_BYTES + sum([vector.nbytes + _ARRAY_BYTES for vector in each])
+            if size <= store.max_bytes:
+                sized[keys[row]] = tuple(map(np.array, each)), size
+        with store.lock:
+            for key, entry in sized.items():
+                _, replaced_bytes = store.entries.pop(key, ((), 0))
+                store.entries[key] = entry
+                store.counted.bytes += entry[1] - replaced_bytes
+            while store.counted.bytes > store.max_bytes:
+                _, (_, size) = store.entries.popitem(last=False)
+                store.counted.bytes -= size
+                store.counted.evictions += 1
+            store.counted.entries = len(store.entries)
 
-    def _key(self, role: str, row: TokenRow) -> bytes:
-        content = role.encode() + array("i", row).tobytes()
-        return blake2b(content, digest_size=_KEY_BYTES, key=self._secret).digest()
+    def _keys(self, role: str, rows: Iterable[TokenRow]) -> dict[TokenRow, bytes]:
+        """The key of each row, once."""
+        keys = {}
+        for row in rows:
+            content = role.encode() + array("i", row).tobytes()
+            keys[row] = blake2b(content, digest_size=_KEY_BYTES, key=self._secret).digest()
+        return keys

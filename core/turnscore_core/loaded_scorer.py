@@ -25,7 +25,7 @@ from turnscore_core.batches import BatchBudget, PackCollector
 from turnscore_core.inference.concurrency import Concurrency, candidates, choose, take_sample
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CPU, Device
-from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor, load_onnxruntime
+from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, Tensor, load_onnxruntime
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, Scorer, TurnToScore, count_chars, interpolate
 
 
@@ -272,7 +272,7 @@ def load_checked(
     variant: GraphVariant,
     *,
     concurrency: Concurrency,
-    running: RunCount | None = None,
+    running: list[None] | None = None,
     device: Device = CPU,
     cuda: CudaOptions | None = None,
     is_checked: bool = False,
@@ -337,7 +337,7 @@ def _open(
     bundle: Bundle,
     variant: GraphVariant,
     concurrency: Concurrency,
-    running: RunCount | None = None,
+    running: list[None] | None = None,
     device: Device = CPU,
     cuda: CudaOptions | None = None,
 ) -> tuple[Scorer, str]:

@@ -18,7 +18,7 @@ from turnscore_core.batches import SizedPack, cuda_budget, find_most_tokens, gro
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.cuda_backend import CudaOptions
 from turnscore_core.inference.devices import CPU, Device, Machine, choose_devices, count_workers_beside, usable_cpus
-from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError, RunCount, padded_width
+from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError, padded_width
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer, choose_graph, load_checked, measure_concurrency, measure_pace
@@ -116,7 +116,7 @@ class ModelLoader:
         self._settings = settings
         self._worker = worker
         self._machine = machine or Machine()
-        self._load = partial(load_checked, running=RunCount(), cuda=CudaOptions())
+        self._load = partial(load_checked, running=[], cuda=CudaOptions())
         self.kept = VectorStore(settings.kept_vector_bytes)  # the vectors of all models of this process
 
     def load_all(self, *, will_serve: bool = True) -> dict[str, LoadedScorer]:

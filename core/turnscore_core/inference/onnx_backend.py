@@ -215,24 +215,6 @@ class Backend(Protocol):
         """Another graph of the same bundle, run as this one is. Raises as the constructor does."""
 
 
-class RunCount:
-    """How many batches run in this process, over all graphs: one for each `with` block. Safe in threads."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._running = 0
-
-    def __enter__(self) -> bool:
-        """Whether the batch is the only one."""
-        with self._lock:
-            self._running += 1
-            return self._running == 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._running -= 1
-
-
 class OnnxBackend:
     """One graph in ONNX Runtime on the CPU: a session for busy times, and one with more threads for idle ones."""
 
@@ -242,16 +224,17 @@ class OnnxBackend:
         *,
         threads: int,
         wide_threads: int | None = None,
-        running: RunCount | None = None,
+        running: list[None] | None = None,
         joint: Path | None = None,
     ) -> None:
         """Loads the graph, or both. Raises RuntimeError where ONNX Runtime refuses it, DeviceError where there is none.
 
-        A batch gets `threads`; one that finds no other of `running` gets `wide_threads`, where that is given.
+        A batch gets `threads`; one that finds no other in `running` gets `wide_threads`, where that is given. That list
+        has an entry for each batch that runs in this process, over all graphs.
         """
         self._narrow = open_session(graph, threads)
         self._wide = open_session(graph, wide_threads) if wide_threads else self._narrow
-        self._running = running or RunCount()
+        self._running = [] if running is None else running
         self._threads = (threads, wide_threads)
         self.inputs, self.outputs = describe_tensors(self._narrow)
         self._names = [output.name for output in self.outputs]
@@ -259,8 +242,12 @@ class OnnxBackend:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch; the arrays' first dimensions are the graph's own. Releases the GIL."""
-        with self._running as is_alone:
-            found = (self._wide if is_alone else self._narrow).run(self._names, dict(feeds))
+        self._running.append(None)  # lists may be changed from any thread
+        try:
+            session = self._wide if len(self._running) == 1 else self._narrow
+            found = session.run(self._names, dict(feeds))
+        finally:
+            self._running.pop()
         return dict(zip(self._names, found, strict=True))
 
     round_width = staticmethod(padded_width)  # a CPU takes any shape

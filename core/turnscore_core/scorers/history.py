@@ -7,6 +7,7 @@ text does not count.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import islice
 from typing import overload
 
@@ -40,68 +41,62 @@ def keep_ends(text: str, chars: int, end_chars: int) -> tuple[str, bool]:
 
 def keep_ends_of(turns: Sequence[Turn], chars: Sequence[int]) -> tuple[list[Turn], bool]:
     """At most so many characters from each turn's end, and whether any were left out."""
-    kept = [keep_end(turn.text, most) for turn, most in zip(turns, chars, strict=True)]
-    ends = [
-        turn if text == turn.text else Turn.model_construct(speaker=turn.speaker, text=text)
-        for turn, (text, _) in zip(turns, kept, strict=True)
-    ]
-    return ends, any(is_cut for _, is_cut in kept)
+    ends, is_any_cut = [], False
+    for turn, most in zip(turns, chars, strict=True):
+        text, is_cut = keep_end(turn.text, most)
+        ends.append(turn if text == turn.text else Turn.model_construct(speaker=turn.speaker, text=text))
+        is_any_cut = is_any_cut or is_cut
+    return ends, is_any_cut
 
 
 Claim = Callable[[Turn], bool]
 
 
-class _Dialogue:
-    """Facts about a dialogue's turns, from one pass over them."""
+class History(Sequence[Turn]):
+    """The first turns of a dialogue, oldest first. Copies nothing: a dialogue of n turns has n of them.
+
+    What all of them know of the dialogue's turns comes from one pass over these.
+    """
+
+    __slots__ = ("_answers", "_chars", "_counts", "_length", "_spoken", "_turns", "_user_runs")
 
     def __init__(self, turns: Sequence[Turn]) -> None:
-        self.spoken: list[Turn] = []  # the turns with more to them than white space
-        self.counts = [0]  # how many of the first n turns are spoken
-        self.chars = [0]  # the characters of the first n spoken turns, without the white space around them
-        self.user_runs = [(0, 0)]  # where the user's last run of turns among the first n begins and ends
-        self.answers: dict[Claim, dict[int, bool]] = {}
+        self._turns, self._length = turns, len(turns)
+        self._spoken: list[Turn] = []  # the turns with more to them than white space
+        self._counts = [0]  # how many of the first n turns are spoken
+        self._chars = [0]  # the characters of the first n spoken turns, without the white space around them
+        self._user_runs = [(0, 0)]  # where the user's last run of turns among the first n begins and ends
+        self._answers: dict[Claim, dict[int, bool]] = {}
         begin = end = 0
         for place, turn in enumerate(turns):
             if length := len(turn.text.strip()):
-                self.spoken.append(turn)
-                self.chars.append(self.chars[-1] + length)
+                self._spoken.append(turn)
+                self._chars.append(self._chars[-1] + length)
             if turn.speaker == "user":
                 begin, end = begin if end == place else place, place + 1
-            self.counts.append(len(self.spoken))
-            self.user_runs.append((begin, end))
-
-
-class History(Sequence[Turn]):
-    """The first turns of a dialogue, oldest first. Copies nothing: a dialogue of n turns has n of them."""
-
-    __slots__ = ("_dialogue", "_length", "_turns")
-
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        self._turns = turns
-        self._dialogue = _Dialogue(turns)
-        self._length = len(turns)
+            self._counts.append(len(self._spoken))
+            self._user_runs.append((begin, end))
 
     def before(self, place: int) -> "History":
-        earlier = object.__new__(History)
-        earlier._turns, earlier._dialogue, earlier._length = self._turns, self._dialogue, place
+        earlier = copy(self)
+        earlier._length = place
         return earlier
 
     @property
     def last_user_run(self) -> tuple[int, int]:
         """Where the user's last run of turns begins and ends; an empty place where the user said nothing."""
-        return self._dialogue.user_runs[self._length]
+        return self._user_runs[self._length]
 
     def latest(self, *, turns: int, chars: int, begin: int = 0, end: int | None = None) -> tuple[list[Turn], bool]:
         """The latest of the spoken turns between two places, oldest first, and whether any text of them was left out.
 
         At most so many turns and characters, white space around texts not counted: the oldest may lose its beginning.
         """
-        known = self._dialogue
-        first, last = known.counts[begin], known.counts[self._length if end is None else end]
-        most = known.chars[last] - chars
-        oldest = max(first, last - turns, bisect_right(known.chars, most) - 1)
-        kept = known.spoken[oldest:last]
-        excess = most - known.chars[oldest]
+        first, last = self._counts[begin], self._counts[self._length if end is None else end]
+        most = self._chars[last] - chars
+        oldest = max(first, last - turns, bisect_right(self._chars, most) - 1)
+        kept = self._spoken[oldest:last]
+        excess = most - self._chars[oldest]
         if kept and excess > 0:
             kept[0] = Turn.model_construct(speaker=kept[0].speaker, text=kept[0].text.strip()[excess:])
         return kept, oldest > first or excess > 0
@@ -111,16 +106,15 @@ class History(Sequence[Turn]):
 
         A dialogue's turn is asked once.
         """
-        known = self._dialogue
-        answers = known.answers.setdefault(claim, {})
+        answers = self._answers.setdefault(claim, {})
         kept: list[Turn] = []
-        for place in range(known.counts[self._length] - 1, -1, -1):
+        for place in range(self._counts[self._length] - 1, -1, -1):
             if place not in answers:
-                answers[place] = claim(known.spoken[place])
+                answers[place] = claim(self._spoken[place])
             if answers[place]:
                 if len(kept) == most:
                     return kept[::-1], True
-                kept.append(known.spoken[place])
+                kept.append(self._spoken[place])
         return kept[::-1], False
 
     def __len__(self) -> int:

@@ -131,17 +131,17 @@ def lay_out_rows(
 
     `context` has, for each turn, oldest first, whether the response's speaker said it, and its token ids, none empty.
     """
-    latest = context[max(0, len(context) - layout.context_turns) :][::-1]
-    kept = [ids[max(0, len(ids) - layout.turn_tokens) :] for _, ids in latest]
+    latest = context[-layout.context_turns :][::-1]
+    rows = [(first, *ids[-layout.turn_tokens :], separator) for _, ids in latest]
     read = list(response)
     if len(read) > layout.response_tokens:
         end = min(layout.response_end_tokens, layout.response_tokens - 1)
         read = [*read[: layout.response_tokens - end], *read[len(read) - end :]]
     return TurnRows(
         response=(first, *read, separator),
-        context=tuple((first, *ids, separator) for ids in kept),
-        same_speaker=tuple(same for same, _ in latest),
-        context_dropped=sum(len(ids) for _, ids in context) - sum(map(len, kept)),
+        context=tuple(rows),
+        same_speaker=tuple([same for same, _ in latest]),
+        context_dropped=sum([len(ids) for _, ids in context]) + ROW_MARKS * len(rows) - sum(map(len, rows)),
         response_dropped=len(response) - len(read),
     )
 
@@ -153,7 +153,7 @@ def lay_out_tokens(turns: Sequence[TurnRows], begins: Mapping[TokenIds, int]) ->
     has no more. A token's place says how far back it was said (0 for the latest turn) and by whom: twice the distance,
     plus 1 where the response's speaker said it.
     """
-    most = padded_width(max(1, *(sum(map(len, turn.context)) for turn in turns)))
+    most = padded_width(max([1, *[sum(map(len, turn.context)) for turn in turns]]))
     tokens = np.full((len(turns), most), NO_ROW, dtype=np.int64)
     places = np.zeros((len(turns), most), dtype=np.int64)
     for number, turn in enumerate(turns):
@@ -163,21 +163,6 @@ def lay_out_tokens(turns: Sequence[TurnRows], begins: Mapping[TokenIds, int]) ->
             tokens[number, begin:end] = np.arange(begins[row], begins[row] + len(row))
             places[number, begin:end] = 2 * distance + same
     return tokens, places
-
-
-def order_keys(turns: Sequence[TurnRows], response_width: int, context_width: int) -> Array:
-    """The joint graph's `key_order`, int64 [turns, most tokens of a turn]: tokens without padding between them.
-
-    They are numbered as if each turn had a row of its response and its context, padded to these widths.
-    """
-    width = response_width + context_width
-    lengths = [(len(turn.response), sum(map(len, turn.context))) for turn in turns]
-    order = np.full((len(turns), padded_width(max(map(sum, lengths)))), NO_ROW, dtype=np.int64)
-    for number, (response, said) in enumerate(lengths):
-        start = number * width
-        order[number, :response] = np.arange(start, start + response)
-        order[number, response : response + said] = np.arange(start + response_width, start + response_width + said)
-    return order
 
 
 class SplitEncoder:
@@ -191,7 +176,8 @@ class SplitEncoder:
         """`turn_tokens` are those of the longest row of a context text, with its marks."""
         self._rows, self._joint = rows, joint
         self._pad_id, self._turn_tokens = pad_id, turn_tokens
-        self._kept = VectorStore(max_bytes=0).of("")
+        self.kept = VectorStore(max_bytes=0).of("")
+        """Where it keeps what it computes of texts, and looks for it."""
         axes = {each.name: each.shape for each in rows.outputs}
         self._inputs: dict[str, list[tuple[str, bool]]] = {RESPONSE: [], CONTEXT: []}
         """By role, the outputs of the first graph that the second reads, and whether each has a vector a token."""
@@ -205,22 +191,9 @@ class SplitEncoder:
                     sizes = [axis if isinstance(axis, int) else 1 for axis in each.shape]
                     self._no_context[name] = np.zeros(sizes, NUMPY_TYPES[each.dtype])
 
-    def keep_vectors(self, kept: KeptVectors) -> None:
-        """From now on keeps there what it computes of texts, and uses what it finds."""
-        self._kept = kept
-
-    @property
-    def keeps(self) -> bool:
-        """Whether texts that were read are kept."""
-        return self._kept.has_room
-
     def run(self, turns: Sequence[TurnRows], vectors: ReadVectors | None = None) -> Array:
         """The features of a batch of turns, in order, of which `read` may have given the `vectors`."""
         return self._joint.run(self.prepare(turns, vectors))[FEATURES]
-
-    def find_missing(self, context: Sequence[TokenIds]) -> Sequence[TokenIds]:
-        """The rows of a context that are not kept."""
-        return self._kept.find_missing(CONTEXT, context)
 
     def read_ahead(self, turns: Sequence[TurnRows]) -> None:
         """Reads and keeps the contexts of turns."""
@@ -249,37 +222,33 @@ class SplitEncoder:
         pooled = vectors[[name for name, _ in self._inputs[role]].index("pooled")]
         return pooled[: (len(pooled) - 1) // 2].astype(np.float64)
 
-    def prepare(self, turns: Sequence[TurnRows], vectors: ReadVectors | None = None) -> dict[str, Array]:
-        """The second graph's inputs."""
-        vectors = vectors or self.read(turns)
-        return self._lay_out(turns, vectors[RESPONSE], vectors[CONTEXT])
-
     def read(self, turns: Sequence[TurnRows]) -> ReadVectors:
         """By role, the vectors of each text, found or computed. Equal texts, such as one context of many, are one."""
         wanted = {
-            RESPONSE: dict.fromkeys(turn.response for turn in turns),
-            CONTEXT: dict.fromkeys(row for turn in turns for row in turn.context),
+            RESPONSE: dict.fromkeys(map(attrgetter("response"), turns)),
+            CONTEXT: dict.fromkeys(chain.from_iterable(map(attrgetter("context"), turns))),
         }
-        found = {role: self._kept.find(role, rows) for role, rows in wanted.items()}
-        missing = list(dict.fromkeys(row for each in found.values() for row, known in each.items() if known is None))
-        computed = self._compute(missing) if missing else {}
-        self._kept.keep(CONTEXT, {row: computed[CONTEXT][row] for row in missing if len(row) <= self._turn_tokens})
-        short = [row for row in missing if row in wanted[RESPONSE] and len(row) <= KEPT_RESPONSE_TOKENS]
-        self._kept.keep(RESPONSE, {row: computed[RESPONSE][row] for row in short})
-        return {
-            role: {row: computed[role][row] if known is None else known for row, known in each.items()}
-            for role, each in found.items()
-        }
+        known = {role: self.kept.find(role, rows) for role, rows in wanted.items()}
+        missing = dict.fromkeys([row for role, rows in wanted.items() for row in rows if row not in known[role]])
+        if missing:
+            computed = self._compute(list(missing))
+            context, responses = computed[CONTEXT], computed[RESPONSE]
+            self.kept.keep(CONTEXT, {row: context[row] for row in missing if len(row) <= self._turn_tokens})
+            short = [row for row in missing if row in wanted[RESPONSE] and len(row) <= KEPT_RESPONSE_TOKENS]
+            self.kept.keep(RESPONSE, {row: responses[row] for row in short})
+            known = {role: computed[role] | found for role, found in known.items()}
+        return {role: {row: known[role][row] for row in rows} for role, rows in wanted.items()}
 
     def _read_context(self, rows: Iterable[TokenIds], counted_as: str = CONTEXT) -> dict[TokenIds, Vectors]:
         """The vectors of texts as context, found, or computed and kept."""
-        found = self._kept.find(CONTEXT, rows, counted_as)
-        missing = [row for row, known in found.items() if known is None]
+        wanted = list(dict.fromkeys(rows))
+        found = self.kept.find(CONTEXT, wanted, counted_as)
+        missing = [row for row in wanted if row not in found]
         computed: dict[TokenIds, Vectors] = {}
         for start in range(0, len(missing), _ROWS_AT_ONCE):  # no queue has counted them
             computed |= self._compute(missing[start : start + _ROWS_AT_ONCE])[CONTEXT]
-        self._kept.keep(CONTEXT, computed)
-        return {row: computed[row] if known is None else known for row, known in found.items()}
+        self.kept.keep(CONTEXT, computed)
+        return found | computed
 
     def _compute(self, rows: Sequence[TokenIds]) -> dict[str, dict[TokenIds, Vectors]]:
         ids, mask = pad_rows(rows, self._pad_id, self._rows.round_width)
@@ -287,40 +256,51 @@ class SplitEncoder:
         computed: dict[str, dict[TokenIds, Vectors]] = {RESPONSE: {}, CONTEXT: {}}
         for role, read in self._inputs.items():
             for place, row in enumerate(rows):
-                ends = [(given[name][place], len(row) if of_tokens else None) for name, of_tokens in read]
-                computed[role][row] = tuple(vectors[:end] for vectors, end in ends)
+                own = [given[name][place, : len(row) if of_tokens else None] for name, of_tokens in read]
+                computed[role][row] = tuple(own)
         return computed
 
-    def _lay_out(
-        self, turns: Sequence[TurnRows], responses: Mapping[TokenIds, Vectors], context: Mapping[TokenIds, Vectors]
-    ) -> dict[str, Array]:
-        width = self._joint.round_width(max(len(turn.response) for turn in turns))
-        mask = np.zeros((len(turns), width), dtype=np.int64)
-        for number, turn in enumerate(turns):
-            mask[number, : len(turn.response)] = 1
-        feeds = {"response_mask": mask}
+    def prepare(self, turns: Sequence[TurnRows], vectors: ReadVectors | None = None) -> dict[str, Array]:
+        """The second graph's inputs, for turns of which `read` may have given the `vectors`."""
+        vectors = vectors or self.read(turns)
+        responses, context = vectors[RESPONSE], vectors[CONTEXT]
+        width = self._joint.round_width(max([len(turn.response) for turn in turns]))
+        feeds = {}
         for place, (name, of_tokens) in enumerate(self._inputs[RESPONSE]):
             each = [responses[turn.response][place] for turn in turns]
             if of_tokens:
                 laid = np.zeros((len(turns), width, *each[0].shape[1:]), each[0].dtype)
-                for number, vectors in enumerate(each):
-                    laid[number, : len(vectors)] = vectors
+                for number, own in enumerate(each):
+                    laid[number, : len(own)] = own
             feeds[f"{RESPONSE}_{name}"] = laid if of_tokens else np.stack(each)
         for place, (name, of_tokens) in enumerate(self._inputs[CONTEXT]):
-            said = [vectors[place] for vectors in context.values()]
+            said = [own[place] for own in context.values()]
             if not said:
                 feeds[f"{CONTEXT}_{name}"] = self._no_context[name]
             else:
                 feeds[f"{CONTEXT}_{name}"] = np.concatenate(said)[np.newaxis] if of_tokens else np.stack(said)
+        begins = dict(zip(context, accumulate(map(len, context), initial=0), strict=False))
+        tokens, places = lay_out_tokens(turns, begins)
         numbers = {row: number for number, row in enumerate(context)}
+        mask = np.zeros((len(turns), width), dtype=np.int64)
         compared = np.full((len(turns), COMPARED_ROWS), NO_ROW, dtype=np.int64)
         for number, turn in enumerate(turns):
-            latest = turn.context[:COMPARED_ROWS]
-            compared[number, : len(latest)] = [numbers[row] for row in latest]
-        ends = accumulate(map(len, context), initial=0)
-        tokens, places = lay_out_tokens(turns, dict(zip(context, ends, strict=False)))
-        order = order_keys(turns, width, tokens.shape[1])
-        return {**feeds, "context_rows": compared, "context_tokens": tokens, "places": places, "key_order": order}
+            mask[number, : len(turn.response)] = 1
+            latest = list(map(numbers.__getitem__, turn.context[:COMPARED_ROWS]))
+            compared[number, : len(latest)] = latest
+        # Of each turn, the numbers of its tokens among all places of responses and contexts, padding not among them.
+        is_token = np.concatenate([mask, tokens != NO_ROW], axis=1)
+        counts = is_token.sum(axis=1)
+        order = np.full((len(turns), padded_width(int(counts.max()))), NO_ROW, dtype=np.int64)
+        order[np.arange(order.shape[1]) < counts[:, np.newaxis]] = np.flatnonzero(is_token)
+        return {
+            **feeds,
+            "response_mask": mask,
+            "context_rows": compared,
+            "context_tokens": tokens,
+            "places": places,
+            "key_order": order,
+        }
 
 
 Repeat = Literal["repeats_user", "repeats_itself"]
@@ -368,7 +348,11 @@ class ValueFormula(BaseModel):
         """
         weighed = self.bias - self.deduct(warnings)
         for name, weight in self.weights.items():
-            weighed += weight * (heads[name] if name == "sentiment" else _logit_of(heads[name]))
+            read = heads[name]
+            if name != "sentiment":  # as `logits_of`
+                clipped = min(max(read, _CLIP), 1 - _CLIP)
+                read = log(clipped / (1 - clipped))
+            weighed += weight * read
         value = _logistic(weighed)
         return value if self.curve is None else float(self._bend(np.array(value)))
 
@@ -399,12 +383,6 @@ class QualityOptions(HeadOptions):
 def _logistic(logit: float) -> float:
     """The logistic function; never overflows."""
     return 0.5 + 0.5 * tanh(0.5 * logit)
-
-
-def _logit_of(probability: float) -> float:
-    """As `logits_of`."""
-    clipped = min(max(probability, _CLIP), 1 - _CLIP)
-    return log(clipped / (1 - clipped))
 
 
 def logits_of(probabilities: Floats) -> Floats:
@@ -481,7 +459,7 @@ class HeadScorer(Scorer):
 
     def keep_vectors(self, kept: KeptVectors) -> None:
         """What the encoder computes of each text alone."""
-        self._encoder.keep_vectors(kept)
+        self._encoder.kept = kept
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The latest turns of the context, each from its end, and the response's beginning and end.
@@ -508,18 +486,22 @@ class HeadScorer(Scorer):
         """Tokens of all rows, from the characters of what they may hold."""
         layout = self._layout
         response = min(layout.response_tokens, len(turn.response) // FEWEST_CHARS + 1)
-        said = [len(each.text) // FEWEST_CHARS + 1 for each in self._latest(turn, layout.context_turns)]
-        return response + ROW_MARKS + sum(min(layout.turn_tokens, each) + ROW_MARKS for each in said)
+        said = [
+            min(layout.turn_tokens, len(each.text) // FEWEST_CHARS + 1) + ROW_MARKS
+            for each in turn.context[-layout.context_turns :]
+        ]
+        return response + ROW_MARKS + sum(said)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
         """The latest turns of the context and the response."""
-        return (*context_fields(self._latest(turn, self._kept_turns)), turn.response)
+        return (*context_fields(turn.context), turn.response)
 
     def for_queue(self, pack: TokenPack) -> TokenPack:
         """The response is new most often; what is kept of the context counts for what the second graph does with it."""
-        missing = self._encoder.find_missing(pack.rows[1:])
-        context = (row if row in missing else row[: -(-len(row) // TOKENS_PER_KEPT)] for row in pack.rows[1:])
-        return replace(pack, rows=(pack.rows[0], *context))
+        response, *said = pack.rows
+        missing = self._encoder.kept.find_missing(CONTEXT, said)
+        context = [row if row in missing else row[: -(-len(row) // TOKENS_PER_KEPT)] for row in said]
+        return replace(pack, rows=(response, *context))
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One pack a turn, of a row for its response, then for each text of the context, latest first.
@@ -527,38 +509,51 @@ class HeadScorer(Scorer):
         Each distinct text is tokenized once.
         """
         may_be_stuck = self.speaker == "system" and self._language == "en"
-        kept = [self._latest(turn, self._kept_turns) for turn in turns]
-        suspects = [
-            find_suspect(said, turn.response) if may_be_stuck else None for turn, said in zip(turns, kept, strict=True)
+        texts: list[str] = []
+        found: list[tuple[list[Turn], Suspect | None]] = []
+        for turn in turns:
+            said = [each for each in turn.context if each.text.strip()]
+            suspect = find_suspect(said, turn.response) if may_be_stuck else None
+            texts += turn.response, *[each.text for each in said[-self._layout.context_turns :]]
+            texts += () if suspect is None else suspect.texts
+            found.append((said, suspect))
+        ids = self._tokenizer.encode_each(texts)
+        return [self._pack(place, turn, *found[place], ids) for place, turn in enumerate(turns)]
+
+    def _pack(
+        self, place: int, turn: TurnToScore, said: Sequence[Turn], suspect: Suspect | None, ids: Mapping[str, list[int]]
+    ) -> TokenPack:
+        layout, first, separator = self._layout, self._tokenizer.first_id, self._tokenizer.separator_id
+        context = [
+            (each.speaker == self.speaker, ids[each.text]) for each in said[-layout.context_turns :] if ids[each.text]
         ]
-        read = [said[max(0, len(said) - self._layout.context_turns) :] for said in kept]
-        ids = self._tokenizer.encode_each(
-            text
-            for turn, said, suspect in zip(turns, read, suspects, strict=True)
-            for text in (turn.response, *(each.text for each in said), *(suspect.texts if suspect else ()))
+        response = ids[turn.response]
+        laid = lay_out_rows(context, response, layout, first, separator)
+        rows = (laid.response, *laid.context)
+        warnings = reading_warnings(
+            context_read=not context or len(context[-1][1]) <= layout.turn_tokens,
+            response_read=not laid.response_dropped,
         )
-        packs = []
-        for place, (turn, suspect) in enumerate(zip(turns, suspects, strict=True)):
-            context = [(each.speaker == self.speaker, ids[each.text]) for each in read[place] if ids[each.text]]
-            repeats = find_repeats(kept[place], turn.response) if self.looked_through else ()
-            pack = self._pack(place, turn.response, context, ids[turn.response], repeats)
-            if suspect is not None and NOT_IN_LANGUAGE not in pack.warnings[0]:
-                rows = tuple(self._row_of(ids[text]) for text in suspect.texts)
-                structure = cast("TurnRows", pack.structure)
-                pack = replace(pack, structure=replace(structure, suspect=suspect, suspect_rows=rows))
-            packs.append(pack)
-        return packs
+        if self.looked_through:
+            warnings += find_repeats(said, turn.response)
+        if self._language == "en" and is_foreign(turn.response, len(response)):
+            warnings += (NOT_IN_LANGUAGE,)
+        elif suspect is not None:
+            of_suspect = [(first, *ids[text][-layout.turn_tokens :], separator) for text in suspect.texts]
+            laid = replace(laid, suspect=suspect, suspect_rows=tuple(of_suspect))
+        count = TokenCount(used=sum(map(len, rows)), dropped=laid.context_dropped + laid.response_dropped)
+        return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
 
     def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
         """Of the latest turn, as the context's row that it will be."""
-        if not self._encoder.keeps or not turn.context or not turn.context[-1].text.strip():
+        if not self._encoder.kept.has_room or not turn.context or not turn.context[-1].text.strip():
             return None
         [ids] = self._tokenizer.encode([turn.context[-1].text])
         if not ids:
             return None
         marks = self._tokenizer.first_id, self._tokenizer.separator_id
         laid = lay_out_rows([(False, ids)], (), self._layout, *marks)
-        missing = self._encoder.find_missing(laid.context)
+        missing = self._encoder.kept.find_missing(CONTEXT, laid.context)
         return TokenPack(rows=laid.context, answers=(), tokens=(), structure=laid) if missing else None
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
@@ -614,10 +609,6 @@ class HeadScorer(Scorer):
 
     def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
         """The scores of turns whose features [turns, columns] these are."""
-        return self.conclude(batch, self.answer(features))
-
-    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
-        """The scores of turns whose heads [turns, heads] these are."""
         raise NotImplementedError
 
     def compute_features(self, batch: Sequence[TokenPack]) -> Array:
@@ -632,32 +623,6 @@ class HeadScorer(Scorer):
         outputs = self._heads.run({FEATURES: features})
         heads: Floats = np.stack([outputs[name] for name in self.HEADS], axis=1).astype(np.float64)
         return heads
-
-    def _latest(self, turn: TurnToScore, most: int) -> list[Turn]:
-        """The latest turns of the context that say something, oldest first."""
-        said = [each for each in turn.context if each.text.strip()]
-        return said[max(0, len(said) - most) :]
-
-    def _row_of(self, ids: Sequence[int]) -> TokenIds:
-        """A text's row as context."""
-        end = ids[max(0, len(ids) - self._layout.turn_tokens) :]
-        return (self._tokenizer.first_id, *end, self._tokenizer.separator_id)
-
-    def _pack(
-        self, place: int, text: str, context: SaidTokens, response: Sequence[int], repeats: Sequence[str]
-    ) -> TokenPack:
-        laid = lay_out_rows(context, response, self._layout, self._tokenizer.first_id, self._tokenizer.separator_id)
-        rows = (laid.response, *laid.context)
-        count = TokenCount(used=sum(map(len, rows)), dropped=laid.context_dropped + laid.response_dropped)
-        warnings = (
-            *reading_warnings(
-                context_read=not context or len(context[-1][1]) <= self._layout.turn_tokens,
-                response_read=not laid.response_dropped,
-            ),
-            *repeats,
-            *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(text, len(response)) else ()),
-        )
-        return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
 
 
 class _PassHeads:
@@ -703,11 +668,10 @@ class QualityScorer(HeadScorer):
         self._curves = [(f"{name}{PERCENTILE_SUFFIX}", tuple(curves[name].percentiles)) for name in HEADS]
         super().__init__(bundle, backend, options)
 
-    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
+    def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
         """The value of each turn, with its heads and their percentiles."""
         scores = []
-        for pack, own in zip(batch, heads, strict=True):
-            values = own.tolist()
+        for pack, values in zip(batch, self.answer(features).tolist(), strict=True):
             details: dict[str, float] = dict(zip(HEADS, values, strict=True))
             value = self._formula.value_of(details, pack.warnings[0])
             for head, (name, curve) in zip(values, self._curves, strict=True):

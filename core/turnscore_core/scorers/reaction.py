@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turnscore_models.bundle import Bundle
 from turnscore_wire import Speaker
 
-from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.inference.onnx_backend import Array, Backend
 from turnscore_core.scorers.quality import Floats, HeadOptions, HeadScorer, logits_of
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 
@@ -66,9 +66,9 @@ class ReactionScorer(HeadScorer):
         self._biases = np.array([options.calibrated[name].bias for name in REACTIONS])
         super().__init__(bundle, backend, options)
 
-    def conclude(self, batch: Sequence[TokenPack], heads: Floats) -> list[RawScore]:
+    def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
         """The satisfaction of each turn, with its signals."""
-        found = self.calibrate(heads).tolist()
+        found = self.calibrate(self.answer(features)).tolist()
         return [RawScore(own[0], dict(zip(SIGNALS, own[1:], strict=True))) for own in found]
 
     def calibrate(self, heads: Floats) -> Floats:

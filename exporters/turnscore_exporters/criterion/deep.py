@@ -69,7 +69,7 @@ class ReadTurns:
         )
         self._first = open_examined(loaded.bundle, loaded.variant, usable_cpus())
         self._encoder = self._open(self.joint_file)
-        self._encoder.keep_vectors(VectorStore().of(loaded.bundle.digest))
+        self._encoder.kept = VectorStore().of(loaded.bundle.digest)
         self._vectors: quality.ReadVectors = {quality.RESPONSE: {}, quality.CONTEXT: {}}
         for batch in chunks(self.turns, PACKS_AT_ONCE):
             for role, found in self._encoder.read(batch).items():
