@@ -101,7 +101,7 @@ class SizedPack:
 
     def __init__(self, pack: TokenPack) -> None:
         self.pack = pack
-        lengths = [len(row) for row in pack.rows]
+        lengths = list(map(len, pack.rows))
         self.rows = len(lengths)
         self.width = max(lengths)  # tokens in the longest row
         self.real = sum(lengths)  # tokens without padding

@@ -204,9 +204,12 @@ class LoadedScorer:
         """The heads that pull the value down most, at most two; none for a turn that is good."""
         if label == "good":
             return []
-        found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in self.scorer.reason_heads}
-        low = sorted((percentile, name) for name, percentile in found.items() if percentile < REASON_PERCENTILE)
-        return [name for _, name in low[:MOST_REASONS]]
+        low = []
+        for name in self.scorer.reason_heads:
+            percentile = raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0)
+            if percentile < REASON_PERCENTILE:
+                low.append((percentile, name))
+        return [name for _, name in sorted(low)[:MOST_REASONS]]
 
     @property
     def speaker(self) -> Speaker:
@@ -216,8 +219,6 @@ class LoadedScorer:
     def signals(self, raw: RawScore) -> list[str]:
         """What the turn shows, the most probable first."""
         least, found = self.scorer.signal_thresholds, raw.details
-        if not least:
-            return []
         shown = [name for name, threshold in least.items() if found.get(name, 0.0) >= threshold]
         return sorted(shown, key=lambda name: -found[name])
 

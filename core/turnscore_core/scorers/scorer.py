@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
+from operator import attrgetter
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -36,7 +37,7 @@ def fingerprint(fields: Iterable[Field]) -> bytes:
 
 def context_fields(context: Sequence[Turn]) -> Fields:
     """Everything of a context: who spoke, and the texts."""
-    return tuple([turn.speaker for turn in context]), tuple([turn.text for turn in context])
+    return tuple(map(attrgetter("speaker"), context)), tuple(map(attrgetter("text"), context))
 
 
 def count_chars(fields: Iterable[Field]) -> int:

@@ -162,7 +162,6 @@ class Batcher:
         self._is_stopped = False
         self._is_replaced = False
         self._idle = asyncio.Event()
-        self._idle.set()
         name = loaded.name
         metrics.CONCURRENT_BATCHES.labels(name).set(self._concurrent_batches)
         self._queued_items = metrics.QUEUED_ITEMS.labels(name)
@@ -173,7 +172,7 @@ class Batcher:
         self._batch_tokens = metrics.BATCH_TOKENS.labels(name)
         self._batch_padding = metrics.BATCH_PADDING.labels(name)
         self._inference_seconds = metrics.INFERENCE_SECONDS.labels(name)
-        self._show()
+        self._fill_lanes()  # which sets the gauges
 
     def submit(self, pack: TokenPack, deadline: Deadline | None = None) -> "asyncio.Future[PackScores]":
         """Queues one pack. Cancelling the future takes it out again.
@@ -190,7 +189,7 @@ class Batcher:
             entry.timer = loop.call_later(max(0.0, deadline.remaining_seconds()), expire, entry.future)
         self._queue.add(entry)
         self._idle.clear()
-        self._fill_lanes_soon(loop)
+        self._fill_lanes_soon()
         return entry.future
 
     @property
@@ -224,11 +223,11 @@ class Batcher:
         """As `SupervisedExecutor.retire`."""
         self._stage.retire()
 
-    def _fill_lanes_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _fill_lanes_soon(self) -> None:
         """One tick later, so that the turns of one request meet in one batch."""
         if not self._is_fill_due:
             self._is_fill_due = True
-            loop.call_soon(self._fill_lanes)
+            asyncio.get_running_loop().call_soon(self._fill_lanes)
 
     def _fill_lanes(self) -> None:
         self._is_fill_due = False
@@ -237,16 +236,12 @@ class Batcher:
                 self._settle(departed)
             while self._queue.by_width and len(self._running) < self._concurrent_batches:
                 self._start(self._queue.take_batch(self._limit.tokens, self._concurrent_batches - len(self._running)))
-        self._show()
-        if not self._queue.by_width and not self._running:
-            self._idle.set()
-
-    def _show(self) -> None:
-        """Sets the gauges to what waits and runs."""
         if not self._is_replaced:
             self._queued_items.set(len(self._queue.by_width))
             self._queued_tokens.set(self._queue.tokens)
             self._running_batches.set(len(self._running))
+        if not self._queue.by_width and not self._running:
+            self._idle.set()
 
     def _start(self, batch: Sequence[QueuedPack]) -> None:
         started_at = time.monotonic()
@@ -289,7 +284,7 @@ class Batcher:
                 else:
                     entry.future.set_result(PackScores(result, started_at - entry.arrived_at, seconds))
         self._settle(batch)
-        self._fill_lanes_soon(asyncio.get_running_loop())
+        self._fill_lanes_soon()
 
     def _score_timed(self, packs: Sequence[TokenPack]) -> tuple[list[PackResult], float]:
         started_at = time.perf_counter()

@@ -78,12 +78,6 @@ class InFlight:
         """Called if the last caller leaves before it is done; with whether its time ran out."""
         self._others = others
 
-    def add(self, part: "Part") -> None:
-        """Another scorer's; before it is begun."""
-        self.parts.append(part)
-        for fragment in part.shared:  # fragments that others compute already stay theirs for the next caller
-            self._others.setdefault((part.key, fragment), (self, part))
-
     def leave(self, *, expired: bool = False) -> None:
         """A turn no longer waits for it."""
         self.waiting -= 1
@@ -108,7 +102,7 @@ class InFlight:
         """Lets no other caller join."""
         others = self._others
         for part in self.parts:
-            for fragment in part.shared:
+            for fragment in part.fragments:
                 if (held := others.get((part.key, fragment))) is not None and held[0] is self:
                     del others[part.key, fragment]
         # Its calls know it, and it knows the scorer: a replaced model would stay until the next garbage collection.
@@ -120,13 +114,12 @@ class Part:
     """Of work in flight what one scorer says: fragments of the turn's score, or why there are none."""
 
     scorer: Scorer
-    key: str
+    key: str | None
+    """Without one no other caller may wait for it."""
     fragments: Sequence[bytes]
     """Those that are computed."""
-    shared: Sequence[bytes]
-    """Those of them that other callers may wait for; none without a key."""
-    keep: Callable[[Mapping[bytes, RawScore]], object] | None
-    """Called with the finished fragments before any caller has them; None where they are not kept."""
+    keep: Callable[[Mapping[bytes, RawScore]], object]
+    """Called with the finished fragments before any caller has them."""
     found: Mapping[bytes, RawScore] = field(init=False)
     """Of work that is done without an error."""
     error: ScoringError | None = None
@@ -141,8 +134,7 @@ class Part:
                 found = {WHOLE: answer}
             else:
                 found = dict(zip(self.fragments, self.scorer.split(turn, answer), strict=True))
-            if self.keep is not None:
-                self.keep(found)
+            self.keep(found)
             self.found = found
         except Exception as error:
             self.error = _internal_error(error)
@@ -154,7 +146,7 @@ def _internal_error(error: BaseException) -> ScoringError:
     return FailedScoringError("an internal error occurred; the service's log has the details")
 
 
-SingleFlight = dict[tuple[str, bytes], tuple[InFlight, Part]]
+SingleFlight = dict[tuple[str | None, bytes], tuple[InFlight, Part]]
 """What is being computed in one process, by key and fragment, so that equal turns are computed once."""
 
 
@@ -194,6 +186,8 @@ class PendingTurn:
     inputs: Fields
     deadline: Deadline
     outcome: Outcome
+    runtime: "ScorerRuntime"
+    """The one that computes for these scorers."""
     scores: list[PendingScore] = field(default_factory=list)
     works: list[InFlight] = field(default_factory=list)
     own: InFlight | None = None
@@ -307,22 +301,16 @@ class ScoringJob:
 
     def __init__(self, runtime: ScorerRuntime, works: Sequence[InFlight]) -> None:
         """What is begun, of scorers for which the runtime computes."""
-        self._runtime, own = runtime, runtime.loaded.scorer
-        self._works = works
-        self._turns = [work.turn for work in works]
-        self._asked = [[part.scorer for part in work.parts] for work in works]  # of each turn
-        self._is_shared = any([len(asked) > 1 or asked[0] is not own for asked in self._asked])  # noqa: C419
+        self._runtime, self._works = runtime, works
+        self._turns = list(map(attrgetter("turn"), works))
         # By the place of a pack's answer.
         self._answers = [(work, part) for work in works for part in work.parts]
-        self._chars = sum([work.chars for work in works])
+        self._chars = sum(map(attrgetter("chars"), works))
         tokenizing = self._chars // _CHARS_PER_CHARGED_TOKEN
-        tokens = sum(map(own.estimate_tokens, self._turns)) + tokenizing
+        tokens = sum(map(runtime.loaded.scorer.estimate_tokens, self._turns)) + tokenizing
         self.demand = Demand(len(self._turns), tokens, tokenizing)
-        self._reservation: Reservation | None = None
-        self._started_at = time.monotonic()
-        self._tokenize_seconds = 0.0
         self._submitted = 0
-        self._collector = PackCollector(own)
+        self._collector = PackCollector(runtime.loaded.scorer)
 
     def begin(self, reservation: Reservation) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop.
@@ -354,16 +342,15 @@ class ScoringJob:
         runtime = self._runtime
         for place, error in failed.items():
             self._works[place].finish(error)
-        if self._is_shared:
-            packs, _ = ask_together(packs, {}, self._asked)
+        if any([part.scorer is not runtime.loaded.scorer for _, part in self._answers]):  # noqa: C419
+            packs, _ = ask_together(packs, {}, [[part.scorer for part in work.parts] for work in self._works])
         self._tokenize_seconds = time.monotonic() - self._started_at
         runtime.tokenize_seconds.observe(self._tokenize_seconds)
-        if self._reservation is not None:
-            self._reservation.observe_tokens(runtime.loaded.name, sum([pack.real_tokens for pack in packs]))
+        self._reservation.observe_tokens(runtime.loaded.name, sum(map(attrgetter("real_tokens"), packs)))
         try:
             for pack in packs:
                 works = list(dict.fromkeys([self._answers[place][0] for place in pack.answers]))
-                if any([work.waiting for work in works]):  # noqa: C419 - no frame for a generator
+                if any(map(attrgetter("waiting"), works)):
                     # No deadline: the callers that wait say for how long, and one may join that has more time.
                     future = runtime.batcher.submit(pack)
                     self._submitted += 1
@@ -393,8 +380,7 @@ class ScoringJob:
 
     def _end(self) -> None:
         self._runtime.jobs.end()
-        if self._reservation is not None:
-            self._reservation.release(self._runtime.loaded.name)
+        self._reservation.release(self._runtime.loaded.name)
 
     def _fail(self, error: BaseException, works: Sequence[InFlight]) -> None:
         known = error if isinstance(error, ScoringError) else _internal_error(error)
@@ -537,10 +523,11 @@ class Scheduler:
             await slices.pause()
             turns: dict[str, PendingTurn] = {}  # by pass
             for name in component_scorers(item.asked, self._combinations):
-                loaded = self._runtimes[item.versions.get(name, name)].loaded
+                own = item.versions.get(name, name)
+                loaded = self._runtimes[own].loaded
                 if (turn := turns.get(loaded.pass_key)) is None:
-                    read = item.turn_for(loaded)
-                    turn = PendingTurn(read, loaded.scorer.inputs_of(read), item.deadline, outcome)
+                    read, runtime = item.turn_for(loaded), self._computing[own]
+                    turn = PendingTurn(read, loaded.scorer.inputs_of(read), item.deadline, outcome, runtime)
                     turns[loaded.pass_key] = turn
                 each = PendingScore(loaded=loaded, asked=name)
                 self._cache.look_up(each, turn.turn, turn.inputs, item.cache, item.namespace, hashes)
@@ -567,10 +554,10 @@ class Scheduler:
                 if each.missing:
                     self._join(turn, each)
             if turn.own is not None:
-                begun.setdefault(self._computing_of(turn), []).append(turn.own)
+                begun.setdefault(turn.runtime, []).append(turn.own)
                 deadlines.append(turn.deadline)
         if not begun:
-            self.admission.note_known({self._computing_of(turn).loaded.name for turn in pending}, caller.share)
+            self.admission.note_known({turn.runtime.loaded.name for turn in pending}, caller.share)
             return
         jobs = {runtime.loaded.name: ScoringJob(runtime, works) for runtime, works in begun.items()}
         demands = {name: job.demand for name, job in jobs.items()}
@@ -584,16 +571,12 @@ class Scheduler:
         for job in jobs.values():
             job.begin(reservation)
 
-    def _computing_of(self, turn: PendingTurn) -> ScorerRuntime:
-        return self._computing[turn.scores[0].loaded.name]
-
     def _join(self, turn: PendingTurn, pending: PendingScore) -> None:
         """Has it wait for the fragments that it lacks: those that others compute, and its turn's own work."""
         key, fragments = pending.key, pending.fragments
         places, parts = [], []
         for place in pending.missing:
-            held = None if key is None else self._in_flight.get((key, fragments[place]))
-            if held is None:
+            if (held := self._in_flight.get((key, fragments[place]))) is None:
                 places.append(place)
             elif held[1] not in parts:
                 turn.join(held[0])
@@ -605,12 +588,14 @@ class Scheduler:
             if len(places) < len(fragments):
                 asked, computed = scorer.narrow(asked, places)
                 fragments = tuple([fragments[place] for place in computed])
-            keep = partial(self._cache.keep, pending) if pending.is_kept else None
-            part = Part(scorer, key or "", fragments, () if key is None else fragments, keep)
+            part = Part(scorer, key, fragments, partial(self._cache.keep, pending))
             if (own := turn.own) is None:  # the scorers of a pass are asked of the very same turn
                 own = turn.own = InFlight(self._in_flight, asked, count_chars(turn.inputs))
                 turn.join(own)
-            own.add(part)
+            own.parts.append(part)
+            for fragment in fragments if key is not None else ():
+                # Those that others compute already stay theirs for the next caller.
+                self._in_flight.setdefault((key, fragment), (own, part))
             parts.append(part)
         pending.waits_for = parts
 

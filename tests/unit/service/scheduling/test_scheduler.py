@@ -109,7 +109,7 @@ class AnsweringNothing:
 def begin(held, turns):
     works = [InFlight({}, TurnToScore([], "ok"), 2) for _ in range(turns)]
     for work in works:
-        work.add(Part(held.runtime.loaded.scorer, "", [b"a"], (), keep=lambda _: None))
+        work.parts.append(Part(held.runtime.loaded.scorer, None, [b"a"], keep=lambda _: None))
         work.waiting += 1
     ScoringJob(held.runtime, works).begin(Reservation(Admission(AdmissionSettings()), {}))
     return works
@@ -146,9 +146,8 @@ async def test_a_scorer_of_a_pass_whose_score_cannot_be_kept_fails_alone():
 
     held = AnsweringNothing([pack([0])])
     work = InFlight({}, SHORT, 3)
-    own, broken = (Part(FakeScorer(), "", WHOLE_SCORE, (), keep=keep) for keep in (None, refuse))
-    work.add(broken)
-    work.add(own)
+    own, broken = (Part(FakeScorer(), None, WHOLE_SCORE, keep) for keep in (lambda _: None, refuse))
+    work.parts += [broken, own]
     work.waiting = 2
     ScoringJob(held.runtime, [work]).begin(Reservation(Admission(AdmissionSettings()), {}))
     held.submitted[0].set_result(PackScores((RawScore(0.1), RawScore(0.2)), 0.0, 0.0))
