@@ -71,25 +71,11 @@ def credentials_of(tls: Tls | None) -> "grpc.ChannelCredentials | None":
 STREAM = "/turnscore.v1.TurnScorer/ScoreStream"
 
 
-class StatusError(grpc.RpcError):
-    """An unsuccessful status, with the contents of the libraries' own errors."""
-
-    def __init__(
-        self, code: grpc.StatusCode, details: str, trailers: Iterable[tuple[str, str | bytes]] | None = None
-    ) -> None:
-        super().__init__(code, details)
-        self._trailers = trailers
-
-    def code(self) -> grpc.StatusCode:
-        code: grpc.StatusCode = self.args[0]
-        return code
-
-    def details(self) -> str:
-        details: str = self.args[1]
-        return details
-
-    def trailing_metadata(self) -> Any:
-        return self._trailers
+def status_error(
+    code: grpc.StatusCode, details: str, trailers: Iterable[tuple[str, str | bytes]] = ()
+) -> grpc.aio.AioRpcError:
+    """An unsuccessful status that no library raised."""
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailers), details)
 
 
 def write_request(call: Call[R], attempts: Attempts) -> bytes:
@@ -293,7 +279,7 @@ class _AsyncGrpcStream:
         self._address = address
         self._writing: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[Any] | None = None
-        self._ending: asyncio.Future[StatusError] = asyncio.get_running_loop().create_future()
+        self._ending: asyncio.Future[grpc.aio.AioRpcError] = asyncio.get_running_loop().create_future()
         call.add_done_callback(self._take_end)
         self._is_open = False
         self._has_ended = False
@@ -348,8 +334,9 @@ class _AsyncGrpcStream:
 
     def _take_end(self, call: Any) -> None:
         """Takes the status at the moment it comes: a write that fails for it replaces it by one of its own, or did."""
-        end = StatusError(run_now(call.code()), run_now(call.details()) or "", run_now(call.trailing_metadata()))
-        if end.args != _OF_A_WRITE and not self._ending.done():
+        code, details = run_now(call.code()), run_now(call.details()) or ""
+        end = status_error(code, details, run_now(call.trailing_metadata()) or ())
+        if (code, details) != _OF_A_WRITE and not self._ending.done():
             self._ending.set_result(end)
 
     def _ended(self) -> _errors.ConnectionFailedError:

@@ -8,7 +8,7 @@ from turnscore_wire import ERROR_TABLE, ErrorReply
 
 from turnscore_client._calls import ENDPOINTS
 from turnscore_client._errors import needs_extra
-from turnscore_client._grpc import StatusError
+from turnscore_client._grpc import status_error
 
 with needs_extra("grpc", "a mock over gRPC"):
     import grpc
@@ -27,7 +27,7 @@ _PROXY_CODES: Mapping[int, grpc.StatusCode] = {
 
 
 def answer(transport: httpx.MockTransport, rpc: str, data: bytes, metadata: Sequence[tuple[str, str]]) -> bytes:
-    """The message that answers a call; raises StatusError for a refusal."""
+    """The message that answers a call; raises an AioRpcError for a refusal."""
     endpoint = _ENDPOINTS[rpc]
     message = getattr(turnscore_pb2, endpoint.request_message).FromString(data)
     fields = None if endpoint.request_type is None else to_fields(message)
@@ -36,7 +36,7 @@ def answer(transport: httpx.MockTransport, rpc: str, data: bytes, metadata: Sequ
     try:
         response = transport.handle_request(request)
     except httpx.ConnectError as error:
-        raise StatusError(grpc.StatusCode.UNAVAILABLE, str(error)) from None
+        raise status_error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
     if response.status_code != 200:
         raise _refusal(response)
     try:
@@ -45,12 +45,12 @@ def answer(transport: httpx.MockTransport, rpc: str, data: bytes, metadata: Sequ
         return response.content
 
 
-def _refusal(response: httpx.Response) -> StatusError:
+def _refusal(response: httpx.Response) -> grpc.aio.AioRpcError:
     try:
         reply = ErrorReply.model_validate_json(response.content)
     except ValidationError:
         code = _PROXY_CODES.get(response.status_code, grpc.StatusCode.UNKNOWN)
-        return StatusError(code, f"the answer has the HTTP status {response.status_code}")
+        return status_error(code, f"the answer has the HTTP status {response.status_code}")
     code = grpc.StatusCode[ERROR_TABLE[reply.error.code].grpc_code]
     details = AnyMessage()
     details.Pack(to_message(reply))
@@ -58,4 +58,4 @@ def _refusal(response: httpx.Response) -> StatusError:
     trailers: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", status.SerializeToString())]
     if response.headers.get("retry-after", "").isdecimal():
         trailers.append(("grpc-retry-pushback-ms", f"{1000 * int(response.headers['retry-after'])}"))
-    return StatusError(code, reply.error.message, trailers)
+    return status_error(code, reply.error.message, trailers)

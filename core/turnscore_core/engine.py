@@ -288,11 +288,8 @@ class Engine:
         Raises BundleError for a bundle that is refused or scores no turns, DeviceError, and OptionsError, with the
         field, for the rest.
         """
-        settings = _settings(models, threads, concurrent_batches, device, thresholds, max_batch_tokens)
-        if kept_vector_bytes < 0:
-            raise OptionsError("must be at least 0", "kept_vector_bytes")
-        settings = settings.model_copy(update={"kept_vector_bytes": kept_vector_bytes})
-        loaded = load(settings)
+        counts = (threads, concurrent_batches, max_batch_tokens)
+        loaded = load(_settings(models, device, thresholds, *counts, kept_vector_bytes))
         _check_names(models, loaded)
         self._model_set = choose_defaults(loaded)
         if self._model_set.encoder is not None:
@@ -499,11 +496,12 @@ def _dialogue_of(request: LineRequest) -> Dialogue:
 
 def _settings(
     models: Models,
-    threads: int,
-    concurrent_batches: int,
     device: str,
     thresholds: Mapping[str, float | None] | None,
+    threads: int,
+    concurrent_batches: int,
     max_batch_tokens: int | None,
+    kept_vector_bytes: int,
 ) -> LoadSettings:
     """Raises OptionsError."""
     for name, count in (
@@ -524,6 +522,7 @@ def _settings(
             concurrent_batches=concurrent_batches,
             device=device,
             max_batch_tokens=max_batch_tokens or 0,
+            kept_vector_bytes=kept_vector_bytes,
         )
     except ValidationError as error:
         named_field, message = wire.describe_refusal(error)

@@ -233,8 +233,8 @@ def hidden_loss(model: PreTrainedModel, inputs: Mapping[str, Tensor], wanted: Te
 
 def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor]:
     """The ids with some tokens hidden, and the labels; special tokens and padding are never predicted."""
-    marks = checkpoint.marks
-    is_text = ~torch.isin(ids, torch.tensor([marks.first, *marks.between, marks.last, marks.pad]))
+    texts = checkpoint.texts
+    is_text = ~torch.isin(ids, torch.tensor([texts.first_id, texts.separator_id, texts.pad_id]))
     drawn = (torch.rand(ids.shape) < MASKED_SHARE) & is_text
     if not drawn.any():  # a short batch may hide nothing; its loss would be NaN
         drawn = is_text & (torch.cumsum(is_text.flatten(), 0).reshape(ids.shape) == 1)

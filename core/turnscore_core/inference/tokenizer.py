@@ -66,6 +66,17 @@ class WholeWords:
         return LookedUp(ids, unknown)
 
 
+def read_tokenizer(file: Path) -> Tokenizer:
+    """That of a `tokenizer.json`, which neither pads nor cuts. Raises RuntimeError where the file holds none."""
+    try:
+        found = Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise RuntimeError(f"{file.name} is not a tokenizer file: {error}") from error
+    found.no_padding()
+    found.no_truncation()
+    return found
+
+
 _BERT, _ROBERTA = ("[PAD]", "[CLS]", "[SEP]", "[MASK]"), ("<pad>", "<s>", "</s>", "<mask>")
 
 
@@ -79,8 +90,8 @@ class TextTokenizer:
     def of(cls, file: Path) -> Self:
         """That of the file; one for all scorers and versions whose files are equal, as long as one of them is in use.
 
-        To read a file holds the interpreter for some 50 ms, in which no caller is answered. Raises RuntimeError as the
-        constructor does.
+        To read a file holds the interpreter for some 50 ms, in which no caller is answered. Raises RuntimeError as
+        `read_tokenizer` and the constructor do.
         """
         try:
             digest = hashlib.sha256(file.read_bytes()).digest()
@@ -89,28 +100,20 @@ class TextTokenizer:
         with cls._lock:
             known = cls._in_use.get(digest)
             if known is None:
-                known = cls._in_use[digest] = cls(file)
+                known = cls._in_use[digest] = cls(read_tokenizer(file), file.name)
             return known
 
-    def __init__(self, file: Path) -> None:
-        """Loads `tokenizer.json`. Raises RuntimeError where it is not a tokenizer or lacks the special tokens."""
-        try:
-            self._tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises plain Exception
-            raise RuntimeError(f"{file.name} is not a tokenizer file: {error}") from error
-        self._file = file
-        self._words = WholeWords.of(self._tokenizer)
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        is_roberta = (
-            self._tokenizer.token_to_id(_BERT[1]) is None and self._tokenizer.token_to_id(_ROBERTA[1]) is not None
-        )
+    def __init__(self, tokenizer: Tokenizer, name: str) -> None:
+        """Of one that neither pads nor cuts. Raises RuntimeError, with its `name`, where it lacks special tokens."""
+        self._tokenizer, self._name = tokenizer, name
+        self._words = WholeWords.of(tokenizer)
+        is_roberta = tokenizer.token_to_id(_BERT[1]) is None and tokenizer.token_to_id(_ROBERTA[1]) is not None
         pad, first, separator, mask = _ROBERTA if is_roberta else _BERT
         self.pad_id = self.special(pad)
         self.first_id = self.special(first)
         self.separator_id = self.special(separator)
         self.separators = 2 if is_roberta else 1  # as many stand between the halves of a pair
-        self.mask_id: int | None = self._tokenizer.token_to_id(mask)
+        self.mask_id: int | None = tokenizer.token_to_id(mask)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, without special tokens. A word that has to be tokenized is so once a call."""
@@ -135,5 +138,5 @@ class TextTokenizer:
         """The id of a special token. Raises RuntimeError where the tokenizer has no such token."""
         token_id = self._tokenizer.token_to_id(token)
         if token_id is None:
-            raise RuntimeError(f"{self._file.name} has no {token} token")
+            raise RuntimeError(f"{self._name} has no {token} token")
         return token_id

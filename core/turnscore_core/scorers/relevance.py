@@ -24,34 +24,6 @@ from turnscore_core.scorers.turn_warnings import reading_warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairMarks:
-    """The tokens that are no text: before the row, between its halves and behind it, the padding and the mask."""
-
-    first: int
-    between: tuple[int, ...]
-    last: int
-    pad: int
-    mask: int | None = None
-
-    @property
-    def count(self) -> int:
-        """Tokens of a row that are marks."""
-        return len(self.between) + 2
-
-
-def marks_of(tokenizer: TextTokenizer) -> PairMarks:
-    """The marks of the tokenizer's family."""
-    separator = tokenizer.separator_id
-    return PairMarks(
-        first=tokenizer.first_id,
-        between=(separator,) * tokenizer.separators,
-        last=separator,
-        pad=tokenizer.pad_id,
-        mask=tokenizer.mask_id,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PairRow:
     """Token ids, where the response's begin and end, and how many of each half were left out."""
 
@@ -63,18 +35,19 @@ class PairRow:
 
 
 def lay_out_pair(
-    said: Sequence[int], response: Sequence[int], marks: PairMarks, *, token_limit: int, response_tokens: int
+    said: Sequence[int], response: Sequence[int], tokenizer: TextTokenizer, *, token_limit: int, response_tokens: int
 ) -> PairRow:
     """A row of at most `token_limit` tokens, of which the response takes its first `response_tokens`, as far as it has.
 
     What is left is the said half's end. Nothing was said: the row begins with the response's half all the same.
     """
-    kept = response[: min(response_tokens, token_limit - marks.count)]
-    room = token_limit - marks.count - len(kept)
-    before = said[max(0, len(said) - room) :]
-    start = 1 + len(before) + len(marks.between)
+    room = token_limit - 2 - tokenizer.separators
+    kept = response[: min(response_tokens, room)]
+    before = said[max(0, len(said) + len(kept) - room) :]
+    start = 1 + len(before) + tokenizer.separators
+    separator = tokenizer.separator_id
     return PairRow(
-        ids=(marks.first, *before, *marks.between, *kept, marks.last),
+        ids=(tokenizer.first_id, *before, *[separator] * tokenizer.separators, *kept, separator),
         response_start=start,
         response_end=start + len(kept),
         said_dropped=len(said) - len(before),
@@ -112,7 +85,6 @@ class JointScorer(Scorer):
 
     def __init__(self, bundle: Bundle, backend: Backend, layout: RelevanceOptions) -> None:
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
-        self._marks = marks_of(self._tokenizer)
         self._token_limit = bundle.manifest.token_limit
         self._layout = layout
         self._backend = backend
@@ -157,16 +129,16 @@ class JointScorer(Scorer):
 
     def estimate_row(self, texts: Sequence[str]) -> int:
         """Tokens of the row that holds these texts."""
-        return min(self._token_limit, sum(map(estimate_text, texts)) + self._marks.count)
+        return min(self._token_limit, sum(map(estimate_text, texts)) + 2 + self._tokenizer.separators)
 
     def lay_out(self, said: Sequence[int], response: Sequence[int]) -> PairRow:
         return lay_out_pair(
-            said, response, self._marks, token_limit=self._token_limit, response_tokens=self._layout.response_tokens
+            said, response, self._tokenizer, token_limit=self._token_limit, response_tokens=self._layout.response_tokens
         )
 
     def pack_row(self, place: int, said: Sequence[list[int]], response: list[int]) -> tuple[TokenPack, int]:
         """The row of a turn, and where its response ends."""
-        joined = [token for ids in said for token in (self._marks.last, *ids)][1:]
+        joined = [token for ids in said for token in (self._tokenizer.separator_id, *ids)][1:]
         row = self.lay_out(joined, response)
         warnings = reading_warnings(
             context_read=not said or len(joined) - row.said_dropped >= len(said[-1]),
@@ -180,7 +152,7 @@ class JointScorer(Scorer):
 
     def feed_rows(self, rows: Sequence[TokenRow], starts: Sequence[int], model: str = "") -> dict[str, Array]:
         """The inputs of a graph, or of that model in it, for rows whose responses begin at these places."""
-        ids, mask = pad_rows(rows, self._marks.pad)
+        ids, mask = pad_rows(rows, self._tokenizer.pad_id)
         feeds = {f"{model}input_ids": ids, f"{model}attention_mask": mask}
         if self._has_segments:
             feeds[f"{model}{SEGMENTS}"] = (np.arange(ids.shape[1]) >= np.array(starts)[:, None]) * mask

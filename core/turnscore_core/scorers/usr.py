@@ -87,9 +87,9 @@ class UsrScorer(JointScorer):
         self._options = bundle.read_options(UsrOptions)
         layout = RelevanceOptions(form="joint", response_tokens=self._options.response_tokens)
         super().__init__(bundle, backend, layout)
-        if self._marks.mask is None:
+        if self._tokenizer.mask_id is None:
             raise RuntimeError(f"{bundle.manifest.tokenizer} has no mask")
-        self._mask = self._marks.mask
+        self._mask = self._tokenizer.mask_id
 
     def read_options(self, options: Mapping[str, JsonValue]) -> tuple[str, ...]:
         """`facts`: at most 8 texts of at most 256 characters. Raises InvalidRequestError for anything else."""
@@ -187,7 +187,7 @@ class UsrScorer(JointScorer):
 
     def _empty_row(self) -> TokenRow:
         """The least that the other model of the graph can be given."""
-        return self._marks.first, self._marks.last
+        return self._tokenizer.first_id, self._tokenizer.separator_id
 
 
 def _chunks(copies: Sequence[tuple[TokenRow, int, int, int]]) -> Iterator[Sequence[tuple[TokenRow, int, int, int]]]:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
-from turnscore_core.scorers.relevance import PairMarks, PairRow, lay_out_pair, masked_copies
+from turnscore_core.inference.tokenizer import TextTokenizer
+from turnscore_core.scorers.relevance import PairRow, lay_out_pair, masked_copies
 
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import average_tokens
@@ -28,7 +30,7 @@ class PairCheckpoint:
     model: PreTrainedModel
     tokenizer: Tokenizer
     fast_tokenizer: Any
-    marks: PairMarks
+    texts: TextTokenizer  # The same tokenizer, as the service uses it.
     token_limit: int
     most_response_tokens: int | None = None  # Most response tokens of a row; None means half of the row.
 
@@ -49,19 +51,13 @@ class PairCheckpoint:
 
     def lay_out(self, pairs: Sequence[tuple[str, str]]) -> list[PairRow]:
         """A row for each (said, response)."""
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ids = dict(zip(texts, (each.ids for each in encoded), strict=True))
-        return [
-            lay_out_pair(
-                ids[said], ids[response], self.marks, token_limit=self.token_limit, response_tokens=self.response_tokens
-            )
-            for said, response in pairs
-        ]
+        ids = self.texts.encode_each(chain.from_iterable(pairs))
+        limits = {"token_limit": self.token_limit, "response_tokens": self.response_tokens}
+        return [lay_out_pair(ids[said], ids[response], self.texts, **limits) for said, response in pairs]
 
     def collate(self, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> dict[str, Tensor]:
         """The model's inputs: ids, mask, and segments that begin at each `start` where the model has them."""
-        ids, mask = encoders.pad_rows(rows, self.marks.pad)
+        ids, mask = encoders.pad_rows(rows, self.texts.pad_id)
         inputs = {"input_ids": ids, "attention_mask": mask}
         if self.has_segments:
             places = torch.arange(ids.shape[1])[None, :]
@@ -94,21 +90,6 @@ def load_masked_model(name: str, token_limit: int = 128) -> PairCheckpoint:
     return loaded
 
 
-def find_marks(tokenizer: Tokenizer, name: str) -> PairMarks:
-    """The special tokens of BERT, or of RoBERTa; EncoderError where the tokenizer has neither."""
-    for first, separator, pad, mask, separators in (
-        ("[CLS]", "[SEP]", "[PAD]", "[MASK]", 1),
-        ("<s>", "</s>", "<pad>", "<mask>", 2),
-    ):
-        found = [tokenizer.token_to_id(mark) for mark in (first, separator, pad)]
-        if None not in found:
-            begin, end, padding = (int(each) for each in found if each is not None)
-            return PairMarks(
-                first=begin, between=(end,) * separators, last=end, pad=padding, mask=tokenizer.token_to_id(mask)
-            )
-    raise EncoderError(f"checkpoint {name}: its tokenizer has neither BERT's special tokens nor RoBERTa's")
-
-
 def _load(
     name: str, kind: Any, token_limit: int, options: Callable[[Any], Mapping[str, object]] = lambda _: {}
 ) -> PairCheckpoint:
@@ -118,13 +99,17 @@ def _load(
     finally:
         logging.disable(logging.NOTSET)
     tokenizer = encoders.plain_tokenizer(fast.backend_tokenizer)
+    try:
+        texts = TextTokenizer(tokenizer, f"checkpoint {name}: its tokenizer")
+    except RuntimeError as error:
+        raise EncoderError(str(error)) from None
     offset = int(config.pad_token_id) + 1 if config.model_type == "roberta" else 0
     return PairCheckpoint(
         name=name,
         model=model,
         tokenizer=tokenizer,
         fast_tokenizer=fast,
-        marks=find_marks(tokenizer, name),
+        texts=texts,
         token_limit=min(token_limit, int(config.max_position_embeddings) - offset),
     )
 
@@ -272,6 +257,6 @@ def split_model(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Modul
 
 
 def mask_of(checkpoint: PairCheckpoint) -> int:
-    if checkpoint.marks.mask is None:
+    if checkpoint.texts.mask_id is None:
         raise EncoderError(f"checkpoint {checkpoint.name}: its tokenizer has no mask token")
-    return checkpoint.marks.mask
+    return checkpoint.texts.mask_id

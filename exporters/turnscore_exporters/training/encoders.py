@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
+from turnscore_core.inference import onnx_backend
 
 from turnscore_exporters.errors import CheckpointError, EncoderError
 
@@ -157,13 +158,8 @@ def score_alike(
 
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int = 0) -> tuple[Tensor, Tensor]:
     """(input_ids, attention_mask), both int64 [rows, longest row]."""
-    longest = max(len(row) for row in rows)
-    ids = torch.full((len(rows), longest), pad_id)
-    mask = torch.zeros(len(rows), longest, dtype=torch.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)] = torch.tensor(row)
-        mask[index, : len(row)] = 1
-    return ids, mask
+    ids, mask = onnx_backend.pad_rows(rows, pad_id, round_width=lambda longest: longest)
+    return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
 Read = Callable[[Tensor, Tensor], Tensor]  # Gives the vectors [rows, width] of padded rows: ids and mask.

@@ -280,19 +280,14 @@ class ServiceCall:
         """The first sentence of its documentation."""
         return (self.do.__doc__ or "").partition("\n")[0]
 
-    async def decode(self, body: bytes, limits: wire.Limits, slices: TimeSlice) -> Any:
-        """The request in a JSON body; a batch's items, each of which is right or wrong on its own."""
+    async def read(self, sent: bytes | Mapping[str, Any], limits: wire.Limits, slices: TimeSlice) -> Any:
+        """The request in a JSON body, or parsed already; of a batch the items, each right or wrong on its own."""
         if self.request_type is wire.BatchRequest:
-            return await decode_batch(body, limits, slices)
+            read_batch: Any = decode_batch if isinstance(sent, bytes) else validate_batch
+            return await read_batch(sent, limits, slices)
         await slices.pause()
-        return decode(self.request_type, body, limits)
-
-    async def validate(self, parsed: object, limits: wire.Limits, slices: TimeSlice) -> Any:
-        """As `decode`, of a request that was parsed already."""
-        if self.request_type is wire.BatchRequest:
-            return await validate_batch(parsed, limits, slices)
-        await slices.pause()
-        return validate(self.request_type, parsed, limits)
+        read: Any = decode if isinstance(sent, bytes) else validate
+        return read(self.request_type, sent, limits)
 
 
 CALLS: tuple[ServiceCall, ...] = (

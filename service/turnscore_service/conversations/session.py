@@ -53,7 +53,7 @@ class OpenDialogue:
 
     def __init__(self, opening: wire.ConversationOpening, pipeline: ScoringPipeline, settings: Settings) -> None:
         """Raises TooLargeError or InvalidRequestError for an opening that this service cannot take."""
-        self._opening = opening
+        self._opening, self._limits = opening, settings.limits
         self.deadline_ms = opening.deadline_ms or settings.default_deadline_ms
         model_set = pipeline.split.model_set_for(opening.conversation, opening.context)
         self.asked = request_checks.check_opening(opening, settings.limits, model_set)
@@ -91,12 +91,12 @@ class OpenDialogue:
         if model_set is before:
             return model_set
         try:
-            asked = request_checks.ask_again(self._opening, self.asked, model_set)
+            asked = request_checks.check_opening(self._opening, self._limits, model_set, self.asked)
         except errors.ScoringError:
             if before is not None:
                 return before
             model_set = pipeline.model_set
-            asked = request_checks.ask_again(self._opening, self.asked, model_set)
+            asked = request_checks.check_opening(self._opening, self._limits, model_set, self.asked)
         self.asked, self._pipeline, self._model_set = asked, ref(pipeline), ref(model_set)
         return model_set
 

@@ -88,19 +88,16 @@ def check_similarity_request(request: wire.SimilarityRequest, limits: wire.Limit
     return model_set.encoder
 
 
-def check_opening(opening: wire.ConversationOpening, limits: wire.Limits, model_set: ModelSet) -> dict[str, object]:
-    """As `check_score_request`; the fields are named as those of the message that opens a conversation."""
+def check_opening(
+    opening: wire.ConversationOpening, limits: wire.Limits, model_set: ModelSet, asked: Iterable[str] | None = None
+) -> dict[str, object]:
+    """As `check_score_request`; the fields are named as those of the message that opens a conversation.
+
+    `asked` are the scorers that an open conversation asks of other models, which may not know its options.
+    """
     try:
         _check_context(opening, limits)
-        return read_choice(opening, model_set, model_set.defaults)
-    except ScoringError as error:
-        raise type(error)(error.message, field=f"open.{error.field}") from None
-
-
-def ask_again(opening: wire.ConversationOpening, asked: Iterable[str], model_set: ModelSet) -> dict[str, object]:
-    """What an open conversation asks of other models. Raises InvalidRequestError where they do not know an option."""
-    try:
-        return read_choice(opening, model_set, tuple(asked))
+        return read_choice(opening, model_set, model_set.defaults if asked is None else tuple(asked))
     except ScoringError as error:
         raise type(error)(error.message, field=f"open.{error.field}") from None
 

@@ -66,7 +66,7 @@ def test_masked_words_are_scored_as_the_published_model_scores_them(family, tmp_
     logs = []
     for place in range(row.response_start, row.response_end):
         ids = torch.tensor([row.ids])
-        ids[0, place] = checkpoint.marks.mask
+        ids[0, place] = checkpoint.texts.mask_id
         inputs = {"input_ids": ids}
         if family == "bert":
             inputs["token_type_ids"] = (torch.arange(len(row.ids)) >= row.response_start).long()[None]

@@ -38,7 +38,7 @@ def texts_of(item):
 
 @pytest.mark.parametrize("mix", LENGTH_MIXES.values(), ids=lambda mix: mix.name)
 def test_exact_turns_have_the_drawn_lengths_in_tokens_and_no_row_is_cut(mix):
-    tokenizer = TextTokenizer(ENGAGEMENT)
+    tokenizer = TextTokenizer.of(ENGAGEMENT)
     items = ExactTraffic(ENGAGEMENT, 128).items(mix, 100)
     rows = [[len(ids) + 2 for ids in tokenizer.encode(list(texts_of(item)))] for item in items]
     lengths = sorted(map(sum, rows))

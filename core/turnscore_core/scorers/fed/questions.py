@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
-from tokenizers import Tokenizer
 from turnscore_models.manifest import FileName
 from turnscore_wire import describe_refusal
 
 from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.tokenizer import read_tokenizer
 from turnscore_core.scorers.scorer import fingerprint
 
 # How a turn meets the separators around it: `stripped`, without spaces, as DialoGPT was trained; `spaced`, with one on
@@ -27,14 +27,9 @@ class DialogueTokenizer:
 
     def __init__(self, file: Path, eos_id: int, join: Join) -> None:
         """Loads `tokenizer.json`. Raises RuntimeError where it is no tokenizer or has no such token."""
-        try:
-            self._tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises plain Exception
-            raise RuntimeError(f"{file.name} is not a tokenizer file: {error}") from error
+        self._tokenizer = read_tokenizer(file)
         if self._tokenizer.id_to_token(eos_id) is None:
             raise RuntimeError(f"{file.name} has no token {eos_id}, the manifest's end-of-text token")
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True
         self._join = join
         self.eos_id = eos_id

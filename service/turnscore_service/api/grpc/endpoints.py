@@ -132,7 +132,7 @@ class GrpcEndpoints:
 
         async def work(data: bytes, request_id: str, context: Context) -> BaseModel:
             slices = TimeSlice(runtime.cooperative, is_large=len(data) >= LARGE_BYTES)
-            wanted = await call.validate(await read_request(message_class, data, limits, slices), limits, slices)
+            wanted = await call.read(await read_request(message_class, data, limits, slices), limits, slices)
             deadline = deadline_of(context, getattr(wanted, "deadline_ms", None), settings.default_deadline_ms)
             return await call.do(runtime.pipeline(), wanted, request_id, deadline)
 

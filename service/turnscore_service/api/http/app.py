@@ -87,7 +87,7 @@ class HttpApi:
 
         async def score(body: bytes, request_id: str) -> BaseModel:
             slices = TimeSlice(runtime.cooperative, is_large=len(body) >= LARGE_BYTES)
-            wanted = await call.decode(body, settings.limits, slices)
+            wanted = await call.read(body, settings.limits, slices)
             deadline_ms: int | None = getattr(wanted, "deadline_ms", None)
             deadline = Deadline.after_ms(deadline_ms or settings.default_deadline_ms)
             if (pipeline := runtime.served) is None:

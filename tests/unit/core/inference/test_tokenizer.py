@@ -51,7 +51,7 @@ def test_what_cannot_be_read_is_said_by_its_name(tmp_path):
 
 
 FILE = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"
-OURS = TextTokenizer(FILE)
+OURS = TextTokenizer.of(FILE)
 THEIRS = Tokenizer.from_file(str(FILE))
 WORDS = sorted(word for word in THEIRS.get_vocab() if word.isascii())[::7]
 

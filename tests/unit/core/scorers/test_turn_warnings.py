@@ -63,7 +63,7 @@ CORRECTED = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return TextTokenizer(STARTERS["sentiment_stop"] / "tokenizer.json")
+    return TextTokenizer.of(STARTERS["sentiment_stop"] / "tokenizer.json")
 
 
 def spoken(*texts):
