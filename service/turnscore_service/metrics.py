@@ -159,21 +159,21 @@ SCORE_PERCENTILE = Histogram(
     _LIVE,
     buckets=PERCENTILE_BOUNDS,
 )
-LIVE_TURNS = Counter(
+LIVE_TURNS = TallyCounter(
     "turnscore_live_turns_total",
     "Live turns that were scored, by label: low, fair, good, or none (no threshold). Candidates of `rank` do not "
     "count.",
     [*_LIVE, "label"],
 )
-LIVE_DIALOGUES = Counter(
+LIVE_DIALOGUES = TallyCounter(
     "turnscore_live_dialogues_total",
     "Dialogues: live turns that were scored and have no turn of the system before them.",
     _LIVE,
 )
-CUT_TURNS = Counter(
+CUT_TURNS = TallyCounter(
     "turnscore_cut_turns_total", "Live turns of which the scorer did not read all that it would.", _LIVE
 )
-WARNED_TURNS = Counter(
+WARNED_TURNS = TallyCounter(
     "turnscore_warned_turns_total",
     "Live turns whose score carries a warning, by warning: those of the reply, such as `not_in_language`.",
     [*_LIVE, "warning"],
@@ -183,18 +183,18 @@ USER_SIGNALS = Counter(
     "Live turns of users that show a signal, by signal: those of the reply, such as `frustrated`.",
     [*_LIVE, "signal"],
 )
-NOT_COMPUTABLE_TURNS = Counter(
+NOT_COMPUTABLE_TURNS = TallyCounter(
     "turnscore_not_computable_turns_total",
     "Live turns without a score because what the model gave is not a number.",
     _LIVE,
 )
-LIVE_TOKENS = Counter(
+LIVE_TOKENS = TallyCounter(
     "turnscore_live_tokens_total",
     "Tokens that the scorer made of live turns and their contexts; not of scores from the cache, nor of more than "
     "16 turns.",
     _LIVE,
 )
-LIVE_CHARS = Counter("turnscore_live_chars_total", "Characters that became those tokens.", _LIVE)
+LIVE_CHARS = TallyCounter("turnscore_live_chars_total", "Characters that became those tokens.", _LIVE)
 SHADOW_TURNS = Counter(
     "turnscore_shadow_turns_total",
     "Live turns that were drawn for a shadow, by outcome: compared, failed, or dropped because too many waited (full) "

@@ -7,7 +7,7 @@ every so often for the other workers' scrapes.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -89,7 +89,7 @@ class Counter(_Remembers, prometheus_client.Counter):
 
 
 class TallyCounter(Counter):
-    """A family of series that count one at a time, several times a turn; they get it when they are read."""
+    """A family of series that count several times a turn; they get it when they are read."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -98,9 +98,9 @@ class TallyCounter(Counter):
             self._added: dict[tuple[str, ...], int] = {}
             count_before_writing(self._add_up)
 
-    def count(self, *labels: str) -> None:
-        """One more of the series with these labels."""
-        self._tally[labels] += 1
+    def count(self, *labels: str, by: int = 1) -> None:
+        """So many more of the series with these labels, which is there from then on."""
+        self._tally[labels] += by
 
     def collect(self) -> Iterable[Metric]:
         self._add_up()
@@ -130,10 +130,3 @@ class Histogram(_Remembers, prometheus_client.Histogram):
         """Counts the amount in its bucket, the first whose bound is not below it."""
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
-
-    def add(self, counts: Sequence[int], total: float) -> None:
-        """Counts many amounts at once: so many in each of the first buckets, and their sum."""
-        self._raise_if_not_observable()  # type: ignore[no-untyped-call]
-        self._sum.inc(total)
-        for bucket, count in zip(self._buckets, counts, strict=False):
-            bucket.inc(count)

@@ -1,12 +1,10 @@
-"""Counts the scores of live turns for metrics. Keeps no text, makes no object a turn.
+"""Counts the scores of live turns for metrics. Keeps no text.
 
-Counting is plain arithmetic in the event loop. What it found reaches the series when they are written out.
+Counting is plain arithmetic in the event loop: but for percentiles, it reaches the series when they are written out.
 """
 
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Mapping
-from threading import Lock
+from functools import cache
 
 from turnscore_core.errors import NotComputableError
 from turnscore_core.loaded_scorer import LoadedScorer
@@ -16,51 +14,50 @@ from turnscore_core.scoring import Item, Outcome
 from turnscore_wire import Score
 
 from turnscore_service import metrics
-from turnscore_service._patches import prometheus_series as series
 from turnscore_service.auth.access import CALLER
 
 OTHER_TENANTS = "other"
 # Turns of context whose characters are counted at most. Chosen: to count them takes a microsecond.
 _MEASURED_TURNS = 16
-_BOUNDS = metrics.PERCENTILE_BOUNDS
 _LABELS = ("low", "fair", "good", "none")
-_Labels = tuple[str, str, str]
 
 
-class _Tally:
-    """All live turns of one scorer's bundle and one tenant. Totals only grow; one thread adds, any may read."""
+@cache
+def _begin_series(scorer: str, model: str, tenant: str) -> tuple[str, str, str]:
+    """The labels of the series of a scorer's bundle, which begin at 0: Prometheus then sees the first turn rise."""
+    labels = scorer, metrics.model_label(model), tenant
+    metrics.SCORE_PERCENTILE.labels(*labels)
+    for label in _LABELS:
+        metrics.LIVE_TURNS.count(*labels, label, by=0)
+    for family in (
+        metrics.LIVE_DIALOGUES,
+        metrics.CUT_TURNS,
+        metrics.NOT_COMPUTABLE_TURNS,
+        metrics.LIVE_TOKENS,
+        metrics.LIVE_CHARS,
+    ):
+        family.count(*labels, by=0)
+    return labels
 
-    __slots__ = (
-        "bins", "chars", "cut", "dialogues", "labels", "not_computable", "percentiles", "tokens", "warned",
-    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.bins = [0] * len(_BOUNDS)
-        self.percentiles = 0.0  # their sum
-        self.labels = dict.fromkeys(_LABELS, 0)
-        self.warned = dict.fromkeys(WARNINGS, 0)
-        self.dialogues = self.cut = self.not_computable = self.tokens = self.chars = 0
-
-    def count(self, score: Score, chars: int | None) -> None:
-        """One live turn and its score; `chars` are those that its scorer was given, None where that does not count."""
-        self.labels[score.label or "none"] += 1
-        if (percentile := score.percentile) is not None:
-            self.bins[bisect_left(_BOUNDS, percentile)] += 1
-            self.percentiles += percentile
-        tokens = score.tokens
-        if tokens.dropped:
-            self.cut += 1
-        if score.warnings:
-            for warning in score.warnings:
-                if warning in self.warned:
-                    self.warned[warning] += 1
-        if chars is not None and not score.cached:
-            self.tokens += tokens.used + tokens.dropped
-            self.chars += chars
-
-    def numbers(self) -> list[float]:
-        counts = (self.percentiles, self.dialogues, self.cut, self.not_computable, self.tokens, self.chars)
-        return [*counts, *self.bins, *self.labels.values(), *self.warned.values()]
+def _count(name: str, score: Score, tenant: str, chars: int | None, begins: bool) -> None:
+    """One live turn and its score; `chars` are those that its scorer was given, None where that does not count."""
+    labels, tokens = _begin_series(name, score.model, tenant), score.tokens
+    metrics.LIVE_TURNS.count(*labels, score.label or "none")
+    if score.percentile is not None:
+        metrics.SCORE_PERCENTILE.labels(*labels).observe(score.percentile)
+    if begins:
+        metrics.LIVE_DIALOGUES.count(*labels)
+    if tokens.dropped:
+        metrics.CUT_TURNS.count(*labels)
+    if chars is not None and not score.cached:
+        metrics.LIVE_TOKENS.count(*labels, by=tokens.used + tokens.dropped)
+        metrics.LIVE_CHARS.count(*labels, by=chars)
+    for warning in score.warnings:
+        if warning in WARNINGS:
+            metrics.WARNED_TURNS.count(*labels, warning)
+    for signal in score.signals:
+        metrics.USER_SIGNALS.labels(*labels, signal).inc()
 
 
 def _count_chars(turn: TurnToScore) -> int | None:
@@ -68,11 +65,6 @@ def _count_chars(turn: TurnToScore) -> int | None:
     if len(turn.context) > _MEASURED_TURNS:
         return None
     return len(turn.response) + sum([len(each.text) for each in turn.context])
-
-
-_tallies: defaultdict[_Labels, _Tally] = defaultdict(_Tally)
-_added: dict[_Labels, list[float]] = {}
-_lock = Lock()
 
 
 class ScoreMetrics:
@@ -99,48 +91,8 @@ class ScoreMetrics:
                 known, chars = "", None
             elif loaded.pass_key is not known:
                 known, chars = loaded.pass_key, _count_chars(item.turn_for(loaded))
-            tally = _tallies[name, score.model, tenant]
-            tally.count(score, chars)
-            for signal in score.signals:
-                metrics.USER_SIGNALS.labels(name, metrics.model_label(score.model), tenant, signal).inc()
-            tally.dialogues += begins
+            _count(name, score, tenant, chars, begins)
         for name, error in outcome.errors.items():
             loaded = self._scorers.get(item.versions.get(name, name))
             if loaded is not None and isinstance(error, NotComputableError):
-                _tallies[name, loaded.model, tenant].not_computable += 1
-
-
-def add_up() -> None:
-    """Adds to the series what was counted since the last time."""
-    with _lock:
-        for labels, tally in list(_tallies.items()):
-            numbers = tally.numbers()
-            before = _added.get(labels, [0.0] * len(numbers))
-            if numbers != before:
-                _added[labels] = numbers
-                _add(labels, [new - old for new, old in zip(numbers, before, strict=True)])
-
-
-def _add(counted: _Labels, more: list[float]) -> None:
-    name, model, tenant = counted
-    labels = name, metrics.model_label(model), tenant
-    percentiles, *counts = more[:6]
-    families = (
-        metrics.LIVE_DIALOGUES,
-        metrics.CUT_TURNS,
-        metrics.NOT_COMPUTABLE_TURNS,
-        metrics.LIVE_TOKENS,
-        metrics.LIVE_CHARS,
-    )
-    for family, count in zip(families, counts, strict=True):
-        family.labels(*labels).inc(count)
-    bins_end = 6 + len(_BOUNDS)
-    metrics.SCORE_PERCENTILE.labels(*labels).add([int(each) for each in more[6:bins_end]], percentiles)
-    for label, count in zip(_LABELS, more[bins_end:], strict=False):
-        metrics.LIVE_TURNS.labels(*labels, label).inc(count)
-    for warning, count in zip(WARNINGS, more[bins_end + len(_LABELS) :], strict=True):
-        if count:
-            metrics.WARNED_TURNS.labels(*labels, warning).inc(count)
-
-
-series.count_before_writing(add_up)
+                metrics.NOT_COMPUTABLE_TURNS.count(*_begin_series(name, loaded.model, tenant))
