@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from turnscore_models.bundle import Bundle
 from turnscore_models.manifest import InvalidManifestError
-from turnscore_wire import TokenCount, Turn
+from turnscore_wire import Turn
 
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import feed_distinct
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, keep_beginning
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, pack_turn
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"
@@ -87,8 +87,7 @@ class TextEncoder(Scorer):
         warnings = reading_warnings(
             context_read=is_alone or len(texts[0]) <= room, response_read=len(texts[-1]) <= room
         )
-        tokens = TokenCount(used=sum(map(len, rows)), dropped=dropped)
-        return TokenPack(rows=rows, answers=(place,), tokens=(tokens,), warnings=(warnings,))
+        return pack_turn(place, rows, dropped, warnings)
 
 
 def _texts_of(turn: TurnToScore) -> tuple[str, ...]:

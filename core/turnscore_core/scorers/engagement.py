@@ -15,7 +15,7 @@ from turnscore_wire import Turn
 from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, history_of, keep_beginning, keep_end
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, count_tokens
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, pack_turn
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 
@@ -94,8 +94,7 @@ class EngagementScorer(Scorer):
         rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
         dropped = len(query) + len(reply) - sum(map(len, kept))
         warnings = reading_warnings(context_read=len(query) <= room, response_read=len(reply) <= room)
-        tokens = count_tokens(sum(map(len, rows)), dropped)
-        return TokenPack(rows=rows, answers=(place,), tokens=(tokens,), warnings=(warnings,))
+        return pack_turn(place, rows, dropped, warnings)
 
 
 def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:

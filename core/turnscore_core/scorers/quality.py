@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from turnscore_models.bundle import Bundle, read_document
 from turnscore_models.manifest import Calibration
-from turnscore_wire import TokenCount, Turn
+from turnscore_wire import Turn
 
 from turnscore_core.inference.onnx_backend import NUMPY_TYPES, Array, Backend, pad_rows, padded_width
 from turnscore_core.inference.tokenizer import TextTokenizer
@@ -34,6 +34,7 @@ from turnscore_core.scorers.scorer import (
     TurnToScore,
     context_fields,
     interpolate,
+    pack_turn,
 )
 from turnscore_core.scorers.turn_warnings import (
     NOT_IN_LANGUAGE,
@@ -189,7 +190,7 @@ class SplitEncoder:
                 self._inputs[role].append((name, axes[name][1] == "tokens"))
                 if role == CONTEXT:
                     sizes = [axis if isinstance(axis, int) else 1 for axis in each.shape]
-                    self._no_context[name] = np.zeros(sizes, NUMPY_TYPES[each.dtype])
+                    self._no_context[each.name] = np.zeros(sizes, NUMPY_TYPES[each.dtype])
 
     def run(self, turns: Sequence[TurnRows], vectors: ReadVectors | None = None) -> Array:
         """The features of a batch of turns, in order, of which `read` may have given the `vectors`."""
@@ -265,20 +266,16 @@ class SplitEncoder:
         vectors = vectors or self.read(turns)
         responses, context = vectors[RESPONSE], vectors[CONTEXT]
         width = self._joint.round_width(max([len(turn.response) for turn in turns]))
-        feeds = {}
-        for place, (name, of_tokens) in enumerate(self._inputs[RESPONSE]):
-            each = [responses[turn.response][place] for turn in turns]
+        feeds = dict(self._no_context)
+        of_turns = zip(*[responses[turn.response] for turn in turns], strict=True)
+        for (name, of_tokens), each in zip(self._inputs[RESPONSE], of_turns, strict=True):
             if of_tokens:
                 laid = np.zeros((len(turns), width, *each[0].shape[1:]), each[0].dtype)
                 for number, own in enumerate(each):
                     laid[number, : len(own)] = own
             feeds[f"{RESPONSE}_{name}"] = laid if of_tokens else np.stack(each)
-        for place, (name, of_tokens) in enumerate(self._inputs[CONTEXT]):
-            said = [own[place] for own in context.values()]
-            if not said:
-                feeds[f"{CONTEXT}_{name}"] = self._no_context[name]
-            else:
-                feeds[f"{CONTEXT}_{name}"] = np.concatenate(said)[np.newaxis] if of_tokens else np.stack(said)
+        for (name, of_tokens), said in zip(self._inputs[CONTEXT], zip(*context.values(), strict=True), strict=False):
+            feeds[f"{CONTEXT}_{name}"] = np.concatenate(said)[np.newaxis] if of_tokens else np.stack(said)
         begins = dict(zip(context, accumulate(map(len, context), initial=0), strict=False))
         tokens, places = lay_out_tokens(turns, begins)
         numbers = {row: number for number, row in enumerate(context)}
@@ -541,8 +538,7 @@ class HeadScorer(Scorer):
         elif suspect is not None:
             of_suspect = [(first, *ids[text][-layout.turn_tokens :], separator) for text in suspect.texts]
             laid = replace(laid, suspect=suspect, suspect_rows=tuple(of_suspect))
-        count = TokenCount(used=sum(map(len, rows)), dropped=laid.context_dropped + laid.response_dropped)
-        return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))
+        return pack_turn(place, rows, laid.context_dropped + laid.response_dropped, warnings, laid)
 
     def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
         """Of the latest turn, as the context's row that it will be."""

@@ -13,13 +13,12 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from turnscore_models.bundle import Bundle
-from turnscore_wire import TokenCount
 
 from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_ends_of
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, pack_turn
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 
@@ -144,11 +143,8 @@ class JointScorer(Scorer):
             context_read=not said or len(joined) - row.said_dropped >= len(said[-1]),
             response_read=not row.response_dropped,
         )
-        count = TokenCount(used=len(row.ids), dropped=row.said_dropped + row.response_dropped)
-        pack = TokenPack(
-            rows=(row.ids,), answers=(place,), tokens=(count,), structure=row.response_start, warnings=(warnings,)
-        )
-        return pack, row.response_end
+        dropped = row.said_dropped + row.response_dropped
+        return pack_turn(place, (row.ids,), dropped, warnings, row.response_start), row.response_end
 
     def feed_rows(self, rows: Sequence[TokenRow], starts: Sequence[int], model: str = "") -> dict[str, Array]:
         """The inputs of a graph, or of that model in it, for rows whose responses begin at these places."""

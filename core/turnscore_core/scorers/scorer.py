@@ -145,6 +145,14 @@ class TokenPack:
         return sum(map(len, self.rows))
 
 
+def pack_turn(
+    place: int, rows: tuple[TokenRow, ...], dropped: int, warnings: tuple[str, ...], structure: object = None
+) -> TokenPack:
+    """The pack of one turn, of whose tokens so many are in none of the rows."""
+    count = count_tokens(sum(map(len, rows)), dropped)
+    return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=structure, warnings=(warnings,))
+
+
 @dataclass(slots=True)
 class RawScore:
     """A scorer's result for one turn: its paper's value, and the value's parts."""

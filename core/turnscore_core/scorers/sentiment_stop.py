@@ -12,12 +12,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 from turnscore_models.bundle import Bundle
-from turnscore_wire import TokenCount, Turn
+from turnscore_wire import Turn
 
 from turnscore_core.inference.onnx_backend import Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, History, history_of, keep_beginning, keep_end
-from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, context_fields
+from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, context_fields, pack_turn
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 TurnMarks = Literal["separator", "speaker"]
@@ -153,11 +153,8 @@ class SentimentStopScorer(Scorer):
     def _pack(self, place: int, turn: TurnToScore, ids: Mapping[str, list[int]]) -> TokenPack:
         context = [(each.speaker, ids[each.text]) for each in turn.context]
         row = lay_out_row(context, ids[turn.response], self._layout, self._special, self._token_limit)
-        count = TokenCount(used=len(row.ids), dropped=row.dropped)
         warnings = self._warnings([ids for _, ids in context if ids], ids[turn.response], row)
-        return TokenPack(
-            rows=(row.ids,), answers=(place,), tokens=(count,), structure=row.response_start, warnings=(warnings,)
-        )
+        return pack_turn(place, (row.ids,), row.dropped, warnings, row.response_start)
 
     def _warnings(self, context: Sequence[Sequence[int]], response: Sequence[int], row: DialogueRow) -> tuple[str, ...]:
         marks = 1 if self._layout.turn_marks == "speaker" else 0

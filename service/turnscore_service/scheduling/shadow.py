@@ -1,4 +1,4 @@
-"""The window: the latest pairs of percentiles that a shadow and the served version gave. Holds numbers alone."""
+"""Shadows: candidate versions that score a share of the live turns when nothing else waits, and how they compare."""
 
 import asyncio
 import logging

@@ -17,7 +17,7 @@ from turnscore_models.bundle import starter_bundles
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
-# Of an idle machine 30, 179 and 301. On a busy one
+# Of an idle machine 30, 180 and 301. On a busy one
 # metrics are written meanwhile, or a thread tokenizes.
 MOST_FILES, MOST_FUNCTIONS, MOST_CALLS, MOST_TYPES = 32, 183, 315, 8
 SAID = "Oh no, what happened there?"
