@@ -1,6 +1,7 @@
-"""What tests of exporters, experiments and the assessment share: each process of tests makes it once."""
+"""What tests of several packages share; what is made is made once in each process of tests."""
 
 import pytest
+from turnscore_core.scorers.quality import SplitEncoder
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +19,17 @@ def data_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "sample"
     write_sample(folder)
     return folder
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The turns of every pass of a split encoder."""
+    found = []
+    run = SplitEncoder.run
+
+    def counted(self, turns, *args):
+        found.append(len(turns))
+        return run(self, turns, *args)
+
+    monkeypatch.setattr(SplitEncoder, "run", counted)
+    return found

@@ -6,6 +6,7 @@ docs/agreement.md describes the form.
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,15 +14,13 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
-from turnscore_core.batches import Answer
-from turnscore_core.errors import ScoringError
+from turnscore_core.engine import Engine, LocalFileEngine
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_core.scoring import score_groups
 from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
-from turnscore_wire import DialogueAggregate, ModelDescription, Turn
+from turnscore_wire import DialogueAggregate, DialogueRequest, ErrorReply, Limits, ModelDescription, Turn
 from typer import Argument, Option
 
 from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, Advance, ask_all, client_of, show_progress
@@ -158,6 +157,7 @@ def average_parts(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 # Dialogues whose turns are sorted into batches together. Chosen: enough of like length, and progress shows.
 DIALOGUES_AT_ONCE = 16
+_LIMITS = Limits(max_text_chars=10**9, max_turns=10**6)  # Here no caller has to be bounded.
 
 
 def load_bundles(references: Sequence[str]) -> dict[str, LoadedScorer]:
@@ -178,43 +178,9 @@ def load_bundles(references: Sequence[str]) -> dict[str, LoadedScorer]:
     return scorers
 
 
-def score_with_bundle(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue], advance: Advance) -> ScoredFile:
-    """The scorer's scores of every system turn. AgreementError naming the turn whose score is not a number."""
-    scored: list[DialogueScores] = []
-    for start in range(0, len(dialogues), DIALOGUES_AT_ONCE):
-        chunk = dialogues[start : start + DIALOGUES_AT_ONCE]
-        scored += _score_chunk(loaded, chunk)
-        advance(len(chunk))
-    return ScoredFile(loaded.name, loaded.bundle.manifest.reference, loaded.bundle.digest, loaded.variant, scored)
-
-
 def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
     """The turn as a caller would send it."""
     return TurnToScore([Turn.model_validate({"speaker": who, "text": text}) for who, text in context], response)
-
-
-def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> list[DialogueScores]:
-    options = loaded.scorer.read_options({})
-    groups = []
-    for each in dialogues:
-        turns = [TurnToScore(each.turns[:at], each.turns[at].text, options=options) for at in each.system_places]
-        groups.append([loaded.trim(turn) for turn in turns])
-    return [_collect(loaded, *each) for each in zip(dialogues, groups, score_groups(loaded, groups), strict=True)]
-
-
-def _collect(
-    loaded: LoadedScorer, dialogue: JudgedDialogue, turns: Sequence[TurnToScore], answers: Sequence[Answer]
-) -> DialogueScores:
-    """One dialogue's scores."""
-    parts: dict[int, dict[str, float]] = {}
-    counted: list[dict[str, float]] = []
-    for place, turn, answer in zip(dialogue.system_places, turns, answers, strict=True):
-        if isinstance(answer, ScoringError):
-            raise AgreementError(f"dialogue {dialogue.id!r}, turn {place}: {answer.message}")
-        parts[place] = {VALUE: answer.value, **answer.details}
-        if loaded.scorer.counts_in_dialogue(turn):
-            counted.append(parts[place])
-    return DialogueScores(parts, average_parts(counted))
 
 
 # How far two sums of the same float64 values may differ. Chosen: far above rounding, far below any score.
@@ -233,39 +199,70 @@ async def score_with_service(
     Raises AgreementError where a scorer is not loaded, or the service fails on a dialogue or answers it by another
     version, as one that splits conversations does; the message names the dialogue.
     """
-    models = await _find_models(client, scorers)
+    try:
+        loaded = (await client.models()).models
+    except TurnScoreError as error:
+        raise AgreementError(f"the service does not answer: {error}") from error
+    models = _find_models(loaded, scorers, "the service has no scorer {!r}; loaded: {}")
 
     async def score(dialogue: JudgedDialogue) -> DialogueReply:
-        reply = await _score_dialogue(client, models, dialogue)
+        try:
+            reply = await client.score_dialogue(_turns_of(dialogue), scorers=list(models))
+        except TurnScoreError as error:
+            raise AgreementError(f"dialogue {dialogue.id!r}: {error}") from error
+        _check_reply(dialogue, reply, models)
         advance(1)
         return reply
 
-    replies = await ask_all(score, dialogues, concurrency)
-    return [
-        ScoredFile(name, model.model, model.digest, model.graph, [_read_scores(name, reply) for reply in replies])
-        for name, model in models.items()
-    ]
+    return _read_replies(models, await ask_all(score, dialogues, concurrency))
 
 
-async def _find_models(client: AsyncTurnScoreClient, scorers: Sequence[str]) -> Mapping[str, ModelDescription]:
+def open_engine(references: Sequence[str]) -> LocalFileEngine:
+    """An engine of these bundles on all CPUs; AgreementError where one is refused or two are of one kind.
+
+    A reference is a folder (with a `/`), a name in the model store, or a starter bundle's name.
+    """
     try:
-        loaded = {model.scorer: model for model in (await client.models()).models}
-    except TurnScoreError as error:
-        raise AgreementError(f"the service does not answer: {error}") from error
+        return LocalFileEngine(Engine(references, threads=usable_cpus(), limits=_LIMITS))
+    except BundleError as error:
+        raise AgreementError(str(error)) from error
+
+
+def score_with_engine(
+    engine: LocalFileEngine, scorers: Sequence[str], dialogues: Sequence[JudgedDialogue], advance: Advance
+) -> list[ScoredFile]:
+    """As `score_with_service`, by bundles in this process."""
+    models = _find_models(engine.models, scorers, "no bundle of scorer {!r} was given; given: {}")
+    replies = []
+    for start in range(0, len(dialogues), DIALOGUES_AT_ONCE):
+        some = dialogues[start : start + DIALOGUES_AT_ONCE]
+        asked = [DialogueRequest(turns=_turns_of(each), scorers=list(models)) for each in some]
+        for dialogue, reply in zip(some, engine.answer(asked), strict=True):
+            if not isinstance(reply, DialogueReply):
+                reason = reply.error.message if isinstance(reply, ErrorReply) else "is no dialogue"
+                raise AgreementError(f"dialogue {dialogue.id!r}: {reason}")
+            _check_reply(dialogue, reply, models)
+            replies.append(reply)
+        advance(len(some))
+    return _read_replies(models, replies)
+
+
+def _turns_of(dialogue: JudgedDialogue) -> list[Turn]:
+    return [Turn(speaker=turn.speaker, text=turn.text) for turn in dialogue.turns]
+
+
+def _find_models(
+    loaded: Sequence[ModelDescription], scorers: Sequence[str], refusal: str
+) -> Mapping[str, ModelDescription]:
+    """The scorers' models; the refusal is of a scorer, and of those that there are."""
+    models = {model.scorer: model for model in loaded}
     for name in scorers:
-        if name not in loaded:
-            raise AgreementError(f"the service has no scorer {name!r}; loaded: {', '.join(loaded)}")
-    return {name: loaded[name] for name in scorers}
+        if name not in models:
+            raise AgreementError(refusal.format(name, ", ".join(models)))
+    return {name: models[name] for name in scorers}
 
 
-async def _score_dialogue(
-    client: AsyncTurnScoreClient, models: Mapping[str, ModelDescription], dialogue: JudgedDialogue
-) -> DialogueReply:
-    turns = [(turn.speaker, turn.text) for turn in dialogue.turns]
-    try:
-        reply = await client.score_dialogue(turns, scorers=list(models))
-    except TurnScoreError as error:
-        raise AgreementError(f"dialogue {dialogue.id!r}: {error}") from error
+def _check_reply(dialogue: JudgedDialogue, reply: DialogueReply, models: Mapping[str, ModelDescription]) -> None:
     for turn in reply.turns:
         for name, failure in turn.errors.items():
             raise AgreementError(f"dialogue {dialogue.id!r}, turn {turn.index}: {name}: {failure.message}")
@@ -275,7 +272,13 @@ async def _score_dialogue(
                     f"dialogue {dialogue.id!r}, turn {turn.index}: answered by {score.model}, not by "
                     f"{models[name].model}: the service must neither split nor change its versions"
                 )
-    return reply
+
+
+def _read_replies(models: Mapping[str, ModelDescription], replies: Sequence[DialogueReply]) -> list[ScoredFile]:
+    return [
+        ScoredFile(name, model.model, model.digest, model.graph, [_read_scores(name, reply) for reply in replies])
+        for name, model in models.items()
+    ]
 
 
 def _read_scores(scorer: str, reply: DialogueReply) -> DialogueScores:
@@ -345,15 +348,9 @@ def score_dialogues(choice: ScorerOptions, dialogues: Sequence[JudgedDialogue]) 
     names = list(dict.fromkeys(choice.scorers or ()))
     if not choice.bundles:
         return asyncio.run(_ask_service(choice, names, dialogues))
-    loaded = load_bundles(choice.bundles)
-    for name in names:
-        if name not in loaded:
-            raise AgreementError(f"no bundle of scorer {name!r} was given; given: {', '.join(loaded)}")
-    scored = []
-    for name in names:
-        with show_progress(name, len(dialogues)) as advance:
-            scored.append(score_with_bundle(loaded[name], dialogues, advance))
-    return scored
+    engine = open_engine(choice.bundles)
+    with closing(engine), show_progress(", ".join(names), len(dialogues)) as advance:
+        return score_with_engine(engine, names, dialogues, advance)
 
 
 async def _ask_service(

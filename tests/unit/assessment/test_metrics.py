@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulate_reports import simulate_study as make_study
 from support.exporter_data import OracleScorer
-from support.fakes import loaded_fake
+from support.fakes import engine_of, loaded_fake
 from support.files import invoke
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.analysis.metrics import MetricColumn, compare_metrics, measure_metrics, read_columns
@@ -36,7 +36,7 @@ def ratings():
 
 @pytest.fixture
 def oracle(monkeypatch):
-    monkeypatch.setattr(scoring, "load_bundles", lambda _: {"oracle": loaded_fake(OracleScorer(), "oracle")})
+    monkeypatch.setattr(scoring, "open_engine", lambda _: engine_of({"oracle": loaded_fake(OracleScorer(), "oracle")}))
 
 
 def column(name, values):

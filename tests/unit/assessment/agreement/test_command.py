@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.exporter_data import OracleScorer, build_judged, write_judged
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer, engine_of, loaded_fake
 from support.files import invoke
 from turnscore_assessment import command_line
 from turnscore_assessment.agreement import scoring
@@ -20,7 +20,7 @@ ROWS = [build_judged(number, system="AB"[number % 2]) for number in range(12)]
 @pytest.fixture(autouse=True)
 def bundles(monkeypatch):
     loaded = {"oracle": loaded_fake(OracleScorer(), "oracle"), "fake": loaded_fake(FakeScorer())}
-    monkeypatch.setattr(scoring, "load_bundles", lambda references: {name: loaded[name] for name in references})
+    monkeypatch.setattr(scoring, "open_engine", lambda names: engine_of({name: loaded[name] for name in names}))
 
 
 def run(file, *options, bundles=("oracle", "fake"), code=0):

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.exporter_data import OracleScorer, build_judged, write_judged
-from support.fakes import FakeScorer, loaded_fake
+from support.fakes import FakeScorer, engine_of, loaded_fake
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_client import AsyncTurnScoreClient
@@ -68,6 +68,11 @@ def ignore(_):
     """Nobody watches."""
 
 
+def score_here(scorer, dialogues):
+    engine = engine_of({scorer.KIND: loaded_fake(scorer, scorer.KIND)})
+    return scoring.score_with_engine(engine, [scorer.KIND], dialogues, ignore)
+
+
 def client_of(runtime):
     return AsyncTurnScoreClient("http://turnscore.test", transport=httpx.ASGITransport(create_app(runtime)))
 
@@ -79,7 +84,7 @@ async def test_a_service_and_a_bundle_give_the_same_scores(serve):
         served = await scoring.score_with_service(client, ["fake", "oracle"], dialogues, 3, done.append)
     assert sum(done) == len(dialogues)
     for found, scorer in zip(served, (FakeScorer(), OracleScorer()), strict=True):
-        expected = scoring.score_with_bundle(loaded_fake(scorer, scorer.KIND), dialogues, ignore)
+        [expected] = score_here(scorer, dialogues)
         assert (found.scorer, found.model, found.parts) == (expected.scorer, expected.model, expected.parts)
         for ours, theirs in zip(found.dialogues, expected.dialogues, strict=True):
             assert ours.turns == theirs.turns
@@ -87,10 +92,10 @@ async def test_a_service_and_a_bundle_give_the_same_scores(serve):
 
 
 async def test_a_score_that_is_not_a_number_and_a_bundle_that_is_not_there_are_refused_by_name(serve):
-    with pytest.raises(AgreementError, match="dialogue 'p', turn 0"):
-        scoring.score_with_bundle(loaded_fake(FakeScorer()), [DIALOGUES[0], POISONED], ignore)
+    with pytest.raises(AgreementError, match="dialogue 'p'"):
+        score_here(FakeScorer(), [DIALOGUES[0], POISONED])
     async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
         with pytest.raises(AgreementError, match="dialogue 'p'"):
             await scoring.score_with_service(client, ["fake"], [DIALOGUES[0], POISONED], 2, ignore)
     with pytest.raises(AgreementError, match="no bundle folder nowhere/x"):
-        scoring.load_bundles(["nowhere/x"])
+        scoring.open_engine(["nowhere/x"])

@@ -6,7 +6,6 @@ from support.bundles import converse, make_criterion_bundle, make_quality_bundle
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, choose_bundles
 from turnscore_core.loaded_scorer import load_scorer
-from turnscore_core.scorers.quality import SplitEncoder
 from turnscore_core.scoring import score_turns
 from turnscore_models.bundle import copy_bundle, read_bundle, sha256_of, write_bundle
 from turnscore_models.manifest import BundleError, InvalidManifestError, MismatchedGraphError
@@ -20,20 +19,6 @@ def bundles(tmp_path_factory):
     quality = make_quality_bundle(folder / "quality")
     own = {"on_topic": 1.0, "off_topic": -1.0}
     return [quality, *(make_criterion_bundle(folder / name, quality, name, sign=sign) for name, sign in own.items())]
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """The turns of every pass of the encoder."""
-    found = []
-    run = SplitEncoder.run
-
-    def counted(self, turns, *args):
-        found.append(len(turns))
-        return run(self, turns, *args)
-
-    monkeypatch.setattr(SplitEncoder, "run", counted)
-    return found
 
 
 def test_a_criterion_says_what_its_head_says(bundles):

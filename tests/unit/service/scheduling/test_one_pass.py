@@ -8,7 +8,6 @@ import pytest
 from prometheus_client import REGISTRY
 from support.bundles import make_criterion_bundle, make_quality_bundle, make_quality_version
 from support.conditions import until
-from turnscore_core.scorers.quality import SplitEncoder
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item
 from turnscore_service.lifecycle.runtime import Runtime
@@ -25,20 +24,6 @@ def models(tmp_path_factory):
     on_topic = make_criterion_bundle(folder / "on_topic", quality, "on_topic")
     dull = make_criterion_bundle(folder / "dull", quality, "dull", "engaging", -1.0)
     return {"quality": quality, "on_topic": on_topic, "dull": dull}
-
-
-@pytest.fixture
-def passes(monkeypatch):
-    """The turns of every pass of an encoder."""
-    found = []
-    run = SplitEncoder.run
-
-    def counted(self, turns, *args):
-        found.append(len(turns))
-        return run(self, turns, *args)
-
-    monkeypatch.setattr(SplitEncoder, "run", counted)
-    return found
 
 
 @asynccontextmanager
