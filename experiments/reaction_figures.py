@@ -6,7 +6,6 @@ The baselines are a list of words for each signal, VADER, and TF-IDF with a logi
 same turns. Intervals of 95 %: exact ones of shares, by bootstrap over dialogues of all else.
 """
 
-import json
 import random
 import re
 from collections import defaultdict
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from quality_figures import read_starter, with_interval, write_record
+from quality_figures import PROBES, read_starter, with_interval, write_record
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
@@ -64,8 +63,7 @@ def score_baselines(turns: Sequence[LabelledTurn]) -> dict[str, Floats]:
     found["VADER"][:, 1 + SIGNALS.index("frustrated")] = found["VADER"][:, 1 + SIGNALS.index("abuse")] = -mood
     found["VADER"][:, 1 + SIGNALS.index("pleased")] = mood
     words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
-    words.fit([text for text, own in zip(texts, train, strict=True) if own])
-    read = words.transform(texts)
+    read = words.fit(compress(texts, train)).transform(texts)
     found["TF-IDF"][:, 0] = Ridge(1.0).fit(read[train], satisfied[train]).predict(read)
     for place in range(len(SIGNALS)):
         model = LogisticRegression(C=10, class_weight="balanced", max_iter=2000).fit(read[train], shown[train, place])
@@ -158,19 +156,21 @@ def measure_task_sets(file: Path, score: Callable[[Sequence[LabelledTurn]], Floa
     return found
 
 
-def measure_probes(score: Callable[[Sequence[LabelledTurn]], Floats]) -> dict[str, float]:
-    """AUC of each signal on turns to help desks, written for this measurement."""
-    probes = json.loads(Path(__file__).with_name("quality_probes.json").read_text(encoding="utf-8"))["user_turns"]
+def measure_probes(score: Callable[[Sequence[LabelledTurn]], Floats], thresholds: Floats) -> dict[str, Any]:
+    """Each signal's figures on turns to help desks, written for this measurement."""
     turns = [
         LabelledTurn(
             context=tuple((("user", "system")[place % 2], text) for place, text in enumerate(each["said"])),
             response=each["text"],
             labels=dict.fromkeys(each["signals"], 1.0),
         )
-        for each in probes
+        for each in PROBES["user_turns"]
     ]
-    found, shown = score(turns), shown_by(turns)
-    return {name: round(compute_auc(found[:, 1 + k], shown[:, k]), 3) for k, name in enumerate(SIGNALS)}
+    found, shown = score(turns)[:, 1:], shown_by(turns)
+    return {
+        name: {"shown": int(own.sum()), "AUC": round(compute_auc(each, own), 3), **measure_signal(each >= least, own)}
+        for name, each, own, least in zip(SIGNALS, found.T, shown.T, thresholds, strict=True)
+    }
 
 
 def main(data: Path, output: Path) -> None:
@@ -193,7 +193,7 @@ def main(data: Path, output: Path) -> None:
         "judged by": "a large language model",
         "share of turns drawn at random": dict(zip(SIGNALS, random_part.round(4).tolist(), strict=True)),
         **measure(list(compress(turns, report)), {name: found[report] for name, found in scores.items()}, thresholds),
-        "turns to help desks, AUC": measure_probes(ask),
+        "turns to help desks": measure_probes(ask, thresholds["reaction"]),
         "USS, people's satisfaction, Spearman": measure_task_sets(data / "satisfaction_turns.jsonl.gz", ask),
     }
     write_record(output, "reaction_figures.py", figures)

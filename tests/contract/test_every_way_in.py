@@ -114,7 +114,7 @@ def test_messages_have_the_scores_of_their_turns_and_the_same_reply_every_way(wa
         assert ask(ways, way, every_way.Request("messages", "good", call, {**messages, **own})) == told, way
 
 
-_NO = {"speaker": "user", "text": "no, i asked about the other flight"}
+_NO = {"speaker": "user", "text": "this does not help, let me talk to a human please"}
 _BOTH = {"scorers": ["quality", "reaction"]}
 
 
@@ -133,6 +133,7 @@ def test_user_turns_have_the_same_reply_every_way(ways, call, fields, asked):
     scored = told["turns"][-1] if call == "score_dialogue" else told
     assert list(scored["scores"]) == ["reaction"]
     assert len(scored["scores"]["reaction"]["details"]) == 10
+    assert {"frustrated", "asks_for_a_person"} <= set(scored["scores"]["reaction"]["signals"])
     for way in ways.ways:
         assert ask(ways, way, request) == told, way
     loaded = {name: ways.loaded[name] for name in _BOTH["scorers"]}

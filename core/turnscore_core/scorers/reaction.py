@@ -48,6 +48,12 @@ class ReactionOptions(HeadOptions):
         description="Probability from which on a signal counts as shown."
     )
 
+    def calibrate(self, heads: Floats) -> Floats:
+        """Satisfaction and probabilities [turns, heads] of heads [turns, heads]."""
+        slopes, biases = np.array([(self.calibrated[name].slope, self.calibrated[name].bias) for name in REACTIONS]).T
+        found: Floats = 1 / (1 + np.exp(-(logits_of(heads) * slopes + biases)))
+        return found
+
 
 class ReactionScorer(HeadScorer):
     """The user's satisfaction, 0 to 1, and in `details` the probability of each signal."""
@@ -62,16 +68,10 @@ class ReactionScorer(HeadScorer):
         if missing := set(REACTIONS) - options.calibrated.keys():
             raise RuntimeError(f"the manifest's options are wrong: calibrated: lacks {', '.join(sorted(missing))}")
         self.signal_thresholds = {str(name): least for name, least in options.thresholds.items()}
-        self._slopes = np.array([options.calibrated[name].slope for name in REACTIONS])
-        self._biases = np.array([options.calibrated[name].bias for name in REACTIONS])
+        self._calibrate = options.calibrate
         super().__init__(bundle, backend, options)
 
     def read_features(self, batch: Sequence[TokenPack], features: Array) -> list[RawScore]:
         """The satisfaction of each turn, with its signals."""
-        found = self.calibrate(self.answer(features)).tolist()
+        found = self._calibrate(self.answer(features)).tolist()
         return [RawScore(own[0], dict(zip(SIGNALS, own[1:], strict=True))) for own in found]
-
-    def calibrate(self, heads: Floats) -> Floats:
-        """Satisfaction and probabilities [turns, heads] of heads [turns, heads]."""
-        found: Floats = 1 / (1 + np.exp(-(logits_of(heads) * self._slopes + self._biases)))
-        return found

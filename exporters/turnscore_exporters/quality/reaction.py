@@ -46,6 +46,8 @@ from turnscore_exporters.training.encoders import chunks
 KIND = "reaction"
 FITTED_ON = ("choose", "calibrate")
 RANDOM = "random"  # How a turn was drawn that shows how rare signals are.
+# Of a threshold's F-beta, where it is not 1: a call for a person that is missed costs more than a needless answer.
+_BETAS = {"asks_for_a_person": 2.0}
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +58,7 @@ class HeadRecipe:
 
     epochs: int = 8
     batch: int = 64
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     weight_decay: float = 0.05
     dropout: float = 0.2
     help_desk_share: float = 0.5  # made-up turns for each judged one
@@ -115,7 +117,7 @@ def export_reaction(options: ReactionExportOptions) -> Bundle:
     found = score_user_turns(draft, [*fitted, *report, *reference])
     first, rest = len(fitted), len(fitted) + len(report)
     ready = ReactionOptions.model_validate({**layout, **fit_reaction(found[:first], fitted, judged)})
-    calibrated = calibrate_heads(found, ready)
+    calibrated = ready.calibrate(found)
     agreement = measure_reaction(calibrated[first:rest], report, ready.thresholds)
     counted = f"{dialogues.STATED}: {len(reference)} of the user turns before them"
     source = f"{counted}; values of the graph {choose_variant(draft)}"
@@ -226,7 +228,7 @@ def score_user_turns(bundle: Bundle, turns: Sequence[LabelledTurn]) -> Floats:
 def fit_reaction(found: Floats, turns: Sequence[LabelledTurn], judged: Sequence[LabelledTurn]) -> dict[str, JsonValue]:
     """Calibration and thresholds from the heads [turns, heads] of these turns.
 
-    One slope serves all signals: of some there are a handful. A threshold is the one that would give the greatest F1
+    One slope serves all signals: of some there are a handful. A threshold is the one that would give the greatest F
     if the probabilities of these turns were right, which they say themselves without their few positives.
     `judged` are all judged turns, whose random part says how rare a signal is.
     """
@@ -243,7 +245,7 @@ def fit_reaction(found: Floats, turns: Sequence[LabelledTurn], judged: Sequence[
     for place, name in enumerate(SIGNALS):
         rarer = _log_odds(drawn[:, place]) - _log_odds(shown[:, place])
         here = 1 / (1 + np.exp(-(slope * logits[:, 1 + place] + biases[place])))
-        least = _best_threshold(here)
+        least = _best_threshold(here, _BETAS.get(name, 1.0))
         thresholds[name] = round(float(1 / (1 + np.exp(-(np.log(least / (1 - least)) + rarer)))), 4)
         calibrated[name] = {"slope": round(float(slope), 4), "bias": round(float(biases[place] + rarer), 4)}
     return {"calibrated": calibrated, "thresholds": thresholds}
@@ -259,19 +261,12 @@ def _log_odds(shown: Floats) -> float:
     return float(np.log(share / (1 - share)))
 
 
-def _best_threshold(probabilities: Floats) -> float:
-    """Half the greatest F1 that they promise: where a further turn no longer raises it."""
+def _best_threshold(probabilities: Floats, beta: float) -> float:
+    """Where a further turn no longer raises the F-beta that they promise."""
     falling = np.sort(probabilities)[::-1]
-    promised = 2 * np.cumsum(falling) / (falling.sum() + np.arange(1, len(falling) + 1))
-    return float(np.clip(promised.max() / 2, 0.02, 0.98))
-
-
-def calibrate_heads(found: Floats, options: ReactionOptions) -> Floats:
-    """What the scorer with these options makes of heads [turns, heads]."""
-    slopes = np.array([options.calibrated[name].slope for name in REACTIONS])
-    biases = np.array([options.calibrated[name].bias for name in REACTIONS])
-    calibrated: Floats = 1 / (1 + np.exp(-(logits_of(found) * slopes + biases)))
-    return calibrated
+    weight = beta**2
+    promised = (1 + weight) * np.cumsum(falling) / (weight * falling.sum() + np.arange(1, len(falling) + 1))
+    return float(np.clip(promised.max() / (1 + weight), 0.02, 0.98))
 
 
 def measure_reaction(

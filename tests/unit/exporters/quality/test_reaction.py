@@ -90,8 +90,7 @@ def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality, data):
     shown = np.array([turn.labels.get("pleased", 0.0) for turn in turns])
     assert ((found[:, place] >= loaded.scorer.signal_thresholds["pleased"]) == (satisfied == 1)).all()
     assert found[:, place].mean() == pytest.approx(shown.mean(), abs=0.05)
-    assert len(made.calibration().percentiles) == 101
-    assert made.calibration().turns == 120
+    assert (len(made.calibration().percentiles), made.calibration().turns) == (101, 120)
     again = replace(options_for(made, data), output=quality.folder.parent / "again", version="3.1.0")
     assert export_reaction(again).shared_folder == quality.folder
 
@@ -99,14 +98,16 @@ def test_satisfaction_and_signals_are_those_of_the_judged_turns(quality, data):
 def test_probabilities_are_those_of_a_turn_drawn_at_random():
     chance = np.random.default_rng(0)
     shown = [float(chance.random() < 0.5) for _ in range(400)]
-    likely = [LabelledTurn(context=(), response="", labels={"satisfaction": 0.5, "abuse": each}) for each in shown]
-    rare = [
-        LabelledTurn(context=(), response="", system="random", labels={"abuse": float(place % 20 == 0)})
-        for place in range(400)
-    ]
-    heads = chance.uniform(0.4, 0.6, (400, len(REACTIONS)))
-    calibrated = fit_reaction(heads, likely, [*likely, *rare])["calibrated"]
-    abuse = calibrated["abuse"]
+
+    def judged(shown, **given):
+        labels = {"satisfaction": 0.5, "abuse": float(shown), "asks_for_a_person": float(shown)}
+        return LabelledTurn(context=(), response="", labels=labels, **given)
+
+    likely, rare = [judged(each) for each in shown], [judged(place % 20 == 0, system="random") for place in range(400)]
+    heads = np.repeat(chance.uniform(0.4, 0.6, (400, 1)), len(REACTIONS), 1)
+    found = fit_reaction(heads, likely, [*likely, *rare])
+    assert found["thresholds"]["asks_for_a_person"] < found["thresholds"]["abuse"], "a call that is missed costs more"
+    abuse = found["calibrated"]["abuse"]
     logits = np.log(heads[:, 1] / (1 - heads[:, 1]))
     moved = 1 / (1 + np.exp(-(float(str(abuse["slope"])) * logits + float(str(abuse["bias"])))))
     assert moved.mean() == pytest.approx(0.05, abs=0.01)
