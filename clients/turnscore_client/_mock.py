@@ -1,9 +1,8 @@
-"""A mock's answers, conversations and channels, without a network."""
+"""A mock's answers and conversations, without a network."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import turnscore_wire as wire
 from pydantic import BaseModel
@@ -14,9 +13,6 @@ from turnscore_wire.requests import NO_RESPONSE
 from turnscore_client._calls import ENDPOINTS
 from turnscore_client._errors import ERROR_CLASSES, InvalidRequestError, NotFoundError, ServiceError, TooLargeError
 from turnscore_client._retry import OutOfTimeError
-
-Pairs = Sequence[tuple[str, str]]
-
 
 Scores = Mapping[str, float] | Callable[[wire.ScoreRequest], Mapping[str, float]]
 
@@ -339,33 +335,3 @@ class MockStream:
 
     async def close(self) -> None:
         self._replies.clear()
-
-
-class MockGrpcChannel:
-    """A channel of gRPC to the mock; `answer` gives the message that answers one, by the name of the call."""
-
-    def __init__(self, answer: Callable[[str, bytes, Pairs], bytes], transport: Any) -> None:
-        self._answer = answer
-        self.open_stream = transport.open_stream
-
-    def unary_unary(self, method: str) -> Any:
-        """What a client calls with a message, for a message."""
-        return lambda data, *, metadata, **_: self._answer(method.rpartition("/")[2], data, metadata)
-
-    def close(self) -> Any:
-        """Has nothing to close."""
-
-
-class AsyncMockGrpcChannel(MockGrpcChannel):
-    def unary_unary(self, method: str) -> Any:
-        """What a client calls with a message, for a message that it awaits."""
-        ask = super().unary_unary(method)
-
-        async def ask_async(*args: Any, **kwargs: Any) -> bytes:
-            data: bytes = ask(*args, **kwargs)
-            return data
-
-        return ask_async
-
-    async def close(self) -> None:
-        """Has nothing to close."""

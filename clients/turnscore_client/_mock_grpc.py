@@ -1,12 +1,14 @@
 """The mock over gRPC (extra `grpc`): a call is one of the mock's requests over HTTP, its message one of gRPC."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import httpx
 from pydantic import ValidationError
 from turnscore_wire import ERROR_TABLE, ErrorReply
 
-from turnscore_client._calls import ENDPOINTS
+from turnscore_client._calls import ENDPOINTS, Endpoint
 from turnscore_client._errors import needs_extra
 from turnscore_client._grpc import status_error
 
@@ -26,23 +28,46 @@ _PROXY_CODES: Mapping[int, grpc.StatusCode] = {
 }
 
 
-def answer(transport: httpx.MockTransport, rpc: str, data: bytes, metadata: Sequence[tuple[str, str]]) -> bytes:
-    """The message that answers a call; raises an AioRpcError for a refusal."""
-    endpoint = _ENDPOINTS[rpc]
-    message = getattr(turnscore_pb2, endpoint.request_message).FromString(data)
-    fields = None if endpoint.request_type is None else to_fields(message)
-    url = f"http://turnscore.test{endpoint.path}"
-    request = httpx.Request(endpoint.method, url, headers=list(metadata), json=fields)
-    try:
-        response = transport.handle_request(request)
-    except httpx.ConnectError as error:
-        raise status_error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
-    if response.status_code != 200:
-        raise _refusal(response)
-    try:
-        return to_message(endpoint.reply_type.model_validate_json(response.content)).SerializeToString()
-    except ValidationError:
-        return response.content
+class MockGrpcChannel:
+    """A channel of gRPC to the mock that this transport reaches; its calls raise an AioRpcError for a refusal."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.open_stream = transport.open_stream
+
+    def unary_unary(self, method: str) -> Any:
+        """What a client calls with a message, for a message."""
+        return partial(self._answer, _ENDPOINTS[method.rpartition("/")[2]])
+
+    def _answer(self, endpoint: Endpoint[Any], data: bytes, *, metadata: Sequence[tuple[str, str]], **_: Any) -> Any:
+        message = getattr(turnscore_pb2, endpoint.request_message).FromString(data)
+        fields = None if endpoint.request_type is None else to_fields(message)
+        url = f"http://turnscore.test{endpoint.path}"
+        request = httpx.Request(endpoint.method, url, headers=list(metadata), json=fields)
+        try:
+            response = self._transport.handle_request(request)
+        except httpx.ConnectError as error:
+            raise status_error(grpc.StatusCode.UNAVAILABLE, str(error)) from None
+        if response.status_code != 200:
+            raise _refusal(response)
+        try:
+            return to_message(endpoint.reply_type.model_validate_json(response.content)).SerializeToString()
+        except ValidationError:
+            return response.content
+
+    def close(self) -> Any:
+        """Has nothing to close."""
+
+
+class AsyncMockGrpcChannel(MockGrpcChannel):
+    """The same for asyncio: what a call or `close` returns is awaited."""
+
+    async def _answer(self, *args: Any, **kwargs: Any) -> bytes:
+        data: bytes = super()._answer(*args, **kwargs)
+        return data
+
+    async def close(self) -> None:
+        """Has nothing to close."""
 
 
 def _refusal(response: httpx.Response) -> grpc.aio.AioRpcError:

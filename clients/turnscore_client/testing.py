@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Unpack
 
 import httpx
@@ -111,16 +110,16 @@ class MockTurnScore:
 
     def grpc_client(self, **given: Unpack[ClientOptions]) -> TurnScoreGrpcClient:
         """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
-        from turnscore_client._mock_grpc import answer
+        from turnscore_client._mock_grpc import MockGrpcChannel
 
-        channel: Any = _mock.MockGrpcChannel(partial(answer, self.transport), self.transport)
+        channel: Any = MockGrpcChannel(self.transport)
         return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, **self._own(given))
 
     def async_grpc_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreGrpcClient:
         """The same over gRPC for asyncio."""
-        from turnscore_client._mock_grpc import answer
+        from turnscore_client._mock_grpc import AsyncMockGrpcChannel
 
-        channel: Any = _mock.AsyncMockGrpcChannel(partial(answer, self.transport), self.transport)
+        channel: Any = AsyncMockGrpcChannel(self.transport)
         return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, **self._own(given))
 
     def _own(self, given: ClientOptions) -> ClientOptions:
