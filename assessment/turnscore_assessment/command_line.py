@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from turnscore_client import AsyncTurnScoreClient
+from typer.core import TyperGroup
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.figures import MOST_ROUNDS
@@ -26,6 +27,14 @@ def reported_errors(*others: type[Exception]) -> Iterator[None]:
     except caught as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
+
+
+class Commands(TyperGroup):
+    """Commands of which every AssessmentError is reported."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with reported_errors():
+            return super().invoke(ctx)
 
 
 def refuse_input(output: Path, inputs: Iterable[Path], option: str) -> None:
@@ -87,14 +96,15 @@ def show_progress(title: str, total: int | None) -> Iterator[Advance]:
         yield lambda done: progress.update(task, advance=done)
 
 
-def command_of(options: type, run: Callable[[Any], None]) -> Callable[..., None]:
+def command_of(options: type, run: Callable[[Any], None], *reported: type[Exception]) -> Callable[..., None]:
     """The function that typer turns into a command: its parameters are the fields of the dataclass, which `run` takes.
 
-    The dataclass's docstring is the command's help.
+    The dataclass's docstring is the command's help. Errors are reported, of the other kinds, too.
     """
 
     def command(**given: Any) -> None:
-        run(options(**given))
+        with reported_errors(*reported):
+            run(options(**given))
 
     hints = get_type_hints(options, include_extras=True)
     kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty

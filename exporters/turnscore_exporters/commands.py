@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from turnscore_assessment.command_line import command_of, reported_errors
+from turnscore_assessment.command_line import command_of
 from turnscore_models.bundle import Bundle
 from turnscore_models.manifest import BundleError
 
@@ -47,16 +47,15 @@ def build_command(options: type, work: str) -> Callable[..., None]:
 
     def run(given: Any) -> None:
         module, _, function = work.partition(":")
-        with reported_errors(ExporterError, BundleError):
-            do = getattr(import_module(f"turnscore_exporters.{module}"), function)
-            if threads := getattr(given, "threads", 0):
-                import torch
+        do = getattr(import_module(f"turnscore_exporters.{module}"), function)
+        if threads := getattr(given, "threads", 0):
+            import torch
 
-                torch.set_num_threads(threads)
-            for line in _lines_of(do(given)):
-                typer.echo(line)
+            torch.set_num_threads(threads)
+        for line in _lines_of(do(given)):
+            typer.echo(line)
 
-    return command_of(options, run)
+    return command_of(options, run, ExporterError, BundleError)
 
 
 def _lines_of(made: Bundle | Iterable[str] | None) -> Iterable[str]:

@@ -15,6 +15,7 @@ from typer import Option
 from turnscore_assessment.analysis.metrics import MetricsOptions, measure_file
 from turnscore_assessment.analysis.power import PowerOptions, PowerPlan, plan_study, read_pilot
 from turnscore_assessment.command_line import (
+    Commands,
     RatingsFile,
     RoundsOption,
     SeedOption,
@@ -22,7 +23,6 @@ from turnscore_assessment.command_line import (
     file_option,
     input_file,
     refuse_input,
-    reported_errors,
 )
 from turnscore_assessment.commands import design
 from turnscore_assessment.figures import ROUNDS
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
+    cls=Commands,
     add_completion=False,
     no_args_is_help=True,
     help="Judging dialogue systems with people: rating sheets, reliability, power and reports.",
@@ -52,8 +53,7 @@ def run_report(
 ) -> None:
     """Report on a study: who rated in earnest, how good each system is, which differences are more than chance."""
     words = ["turnscore", "assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
-    with reported_errors():
-        report_study(rating_file.read_ratings(ratings), output, rounds, seed, shlex.join(words))
+    report_study(rating_file.read_ratings(ratings), output, rounds, seed, shlex.join(words))
 
 
 def report_study(ratings: RatingFile, output: Path, rounds: int, seed: int, command: str) -> None:
@@ -79,8 +79,7 @@ def run_replicate(
     from turnscore_assessment.analysis.replication import build_page, compare_studies
 
     words = ["turnscore", "assess", "replicate", first.name, second.name, "--rounds", str(rounds), "--seed", str(seed)]
-    with reported_errors():
-        found = compare_studies(rating_file.read_ratings(first), rating_file.read_ratings(second), rounds, seed)
+    found = compare_studies(rating_file.read_ratings(first), rating_file.read_ratings(second), rounds, seed)
     rows = [
         {"scores": kind, "column": name, "": column}
         for kind, columns in found.columns.items()
@@ -94,8 +93,7 @@ def run_metrics(options: MetricsOptions) -> None:
     words = ["turnscore", "assess", "metrics", options.ratings.name, *(path.name for path in options.scores or [])]
     words += [*options.words, *(["--per-system", str(options.per_system)] if options.per_system else [])]
     command = shlex.join([*words, "--rounds", str(options.rounds), "--seed", str(options.seed)])
-    with reported_errors():
-        page, found = measure_file(options, command)
+    page, found = measure_file(options, command)
     _finish(options.output, "metrics", page, found, {"metrics": found["metrics"]})
 
 
@@ -169,10 +167,9 @@ def run_power(options: PilotOptions) -> None:
     names = [name.strip() for name in options.systems.split(",")]
     if len(names) != 2 or not all(names):
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
-    with reported_errors():
-        ratings = rating_file.read_ratings(options.pilot)
-        found = read_pilot(ratings, names[0], names[1], options.criterion, options.transform, options.dialogues)
-        plan = plan_study(found, options)
+    ratings = rating_file.read_ratings(options.pilot)
+    found = read_pilot(ratings, names[0], names[1], options.criterion, options.transform, options.dialogues)
+    plan = plan_study(found, options)
     print_page(build_power_page(plan), plan, options.output)
 
 
@@ -189,8 +186,7 @@ def run_reliability(
     """Measure how far raters agree beyond chance, for each criterion; intervals are of other items."""
     from turnscore_assessment.ratings.reliability import FIGURES, measure_reliability, read_items
 
-    with reported_errors():
-        found = [measure_reliability(items, rounds, seed) for items in read_items(file)]
+    found = [measure_reliability(items, rounds, seed) for items in read_items(file)]
     rows = [[each.name, each.items, f"{each.raters:.1f}", *(each.figures[name] for name in FIGURES)] for each in found]
     remarks = [
         f"{each.name}: {'; '.join(each.undefined) or 'all ratings are the same'}"
@@ -211,9 +207,8 @@ def run_convert(
 ) -> None:
     """Write the published conversations of one run as a ratings file."""
     refuse_input(output, sources, "--output")
-    with reported_errors():
-        ratings = rating_file.read_published(sources, study or output.name.partition(".")[0])
-        rating_file.write_ratings(output, ratings)
+    ratings = rating_file.read_published(sources, study or output.name.partition(".")[0])
+    rating_file.write_ratings(output, ratings)
     workers = {dialogue.worker for dialogue in ratings.dialogues}
     typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(workers)} workers")
 
@@ -232,11 +227,10 @@ def run_readability(
     from turnscore_assessment.readability.text_scores import read_patterns, score_texts
     from turnscore_assessment.references.vector_metrics import BundleEncoder
 
-    with reported_errors():
-        patterns, read = read_patterns(dull, function_words), list(read_conversations(dialogues))
-        found = list(score_texts(read, patterns, BundleEncoder(encoder) if encoder else None, context_turns))
-        if not found:
-            raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
+    patterns, read = read_patterns(dull, function_words), list(read_conversations(dialogues))
+    found = list(score_texts(read, patterns, BundleEncoder(encoder) if encoder else None, context_turns))
+    if not found:
+        raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
     head = ["line", "system", "words", *found[0].columns]
     rows = [
         [each.line, each.system, each.readability.words]
@@ -276,8 +270,7 @@ def run_distort(
 
     source = corpus or dialogues
     refuse_input(output, [dialogues, source], "--output")
-    with reported_errors():
-        replies = read_corpus(source)
-        rows = list(islice(distort_dialogues(dialogues, replies, seed, source.samefile(dialogues)), count))
+    replies = read_corpus(source)
+    rows = list(islice(distort_dialogues(dialogues, replies, seed, source.samefile(dialogues)), count))
     write_rows(output, rows)
     typer.echo(f"wrote {output}: {len(rows)} degraded dialogues, replies from {len(replies.replies)}")

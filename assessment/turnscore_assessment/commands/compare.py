@@ -12,7 +12,7 @@ from turnscore_core.engine import open_file_engine
 from turnscore_models.manifest import BundleError
 from typer import Option
 
-from turnscore_assessment.command_line import client_of, command_of, file_option, input_file, reported_errors
+from turnscore_assessment.command_line import client_of, command_of, file_option, input_file
 from turnscore_assessment.comparison import comparison
 from turnscore_assessment.comparison.comparison import ComparisonOptions, ScoreFile, SystemsComparison
 from turnscore_assessment.comparison.sequential import (
@@ -150,14 +150,13 @@ def run(options: CompareOptions) -> None:
     if not sequential and (len(files) > MOST_SYSTEMS or (len(files) < 2 and (files or not options.ratings))):
         raise typer.BadParameter(f"needs files of 2 to {MOST_SYSTEMS} systems, or --ratings")
     names = _split(options.scorers, "--scorers") if options.scorers else None
-    with reported_errors(BundleError):
-        if sequential:
-            followed = _follow(options, files, names)
-            print_page(build_sequence_page(followed), followed, options.output)
-            return
-        read = _read_scored(options, files, names)
-        rated, note = comparison.read_rated_systems(options.ratings, list(read)) if options.ratings else ({}, None)
-        compared = comparison.compare_systems(read, rated, names, options, [note] if note else [])
+    if sequential:
+        followed = _follow(options, files, names)
+        print_page(build_sequence_page(followed), followed, options.output)
+        return
+    read = _read_scored(options, files, names)
+    rated, note = comparison.read_rated_systems(options.ratings, list(read)) if options.ratings else ({}, None)
+    compared = comparison.compare_systems(read, rated, names, options, [note] if note else [])
     page = build_comparison_page(compared, _write_command(options, files))
     print_page(page, compared, options.output)
     if options.html is not None:
@@ -165,7 +164,7 @@ def run(options: CompareOptions) -> None:
         typer.echo(f"wrote {options.html}")
 
 
-run_compare = command_of(CompareOptions, run)
+run_compare = command_of(CompareOptions, run, BundleError)
 
 
 def _read_scored(options: CompareOptions, files: Sequence[Path], names: list[str] | None) -> dict[str, ScoreFile]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnscore_assessment.command_line import refuse_input, reported_errors
+from turnscore_assessment.command_line import Commands, refuse_input
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import UNREADABLE, open_text, read_csv, write_rows
 from turnscore_assessment.sample_data import write_sample
@@ -375,7 +375,7 @@ def compare_counts(described: OriginalSet, rows: int, turns: int) -> str:
     return "these are the counts of the whole set"
 
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.callback()
@@ -394,18 +394,17 @@ def convert(
     if name not in SETS:
         raise typer.BadParameter(f"{name!r} must be one of {', '.join(SETS)}", param_hint="NAME")
     described = SETS[name]
-    with reported_errors():
-        files = find_files(described, source)
-        refuse_input(output, files, "OUTPUT")
-        try:
-            rows = list(described.read(files))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:  # a field is missing deep inside a record
-            raise BadFileError(source, 0, f"is not in its published form ({type(error).__name__}: {error})") from error
-        turns = sum(len(row.get("turns", ())) for row in rows)
-        verdict = compare_counts(described, len(rows), turns)
-        if whole and "whole set has" in verdict:
-            raise BadFileError(source, 0, f"has {len(rows):,} rows and {turns:,} turns; {verdict}")
-        write_rows(output, rows)
+    files = find_files(described, source)
+    refuse_input(output, files, "OUTPUT")
+    try:
+        rows = list(described.read(files))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # a field is missing deep inside a record
+        raise BadFileError(source, 0, f"is not in its published form ({type(error).__name__}: {error})") from error
+    turns = sum(len(row.get("turns", ())) for row in rows)
+    verdict = compare_counts(described, len(rows), turns)
+    if whole and "whole set has" in verdict:
+        raise BadFileError(source, 0, f"has {len(rows):,} rows and {turns:,} turns; {verdict}")
+    write_rows(output, rows)
     read = f"{len(files)} {'file' if len(files) == 1 else 'files'}"
     typer.echo(f"wrote {output}: {len(rows):,} rows, {turns:,} turns of {read}. {verdict}".rstrip(" ."))
 
@@ -416,6 +415,5 @@ def sample(
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Write a made-up sample in place of every public set, to try each command with."""
-    with reported_errors():
-        written = write_sample(output, seed)
+    written = write_sample(output, seed)
     typer.echo(f"wrote {written} files to {output}; nothing that is measured on them means anything")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from turnscore_assessment.command_line import command_of, input_file, reported_errors
+from turnscore_assessment.command_line import command_of, input_file
 from turnscore_assessment.designs.analysis import ERRORS, CriterionAnalysis, analyse_criterion
 from turnscore_assessment.designs.form import DesignSpec, read_answers, read_items, read_key, write_design
 from turnscore_assessment.designs.making import make_design
@@ -74,9 +74,8 @@ class MakeOptions(DesignSpec):
 
 def make(options: MakeOptions) -> None:
     """Makes the design, and says how evenly systems were dealt."""
-    with reported_errors():
-        design = make_design(read_items(options.items), options)
-        write_design(options.output, design)
+    design = make_design(read_items(options.items), options)
+    write_design(options.output, design)
     key = design.key
     output = options.output
     sheets = f"{options.raters} sheets in {output / 'sheets'}"
@@ -96,9 +95,8 @@ def analyse(
     output: Annotated[Path | None, Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:
     """Analyse filled sheets: systems' scores, which differ, and how far raters agree."""
-    with reported_errors():
-        design = read_key(key)
-        answers = read_answers(design, sheets)
-        criteria = [analyse_criterion(design, each, answers[each.name], transform) for each in design.criteria]
+    design = read_key(key)
+    answers = read_answers(design, sheets)
+    criteria = [analyse_criterion(design, each, answers[each.name], transform) for each in design.criteria]
     found = {"study": design.study, "design": design.design, "errors": ERRORS, "criteria": criteria}
     print_page(build_design_page(design.study, criteria), found, output)

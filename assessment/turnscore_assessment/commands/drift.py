@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import command_of, file_option, reported_errors
+from turnscore_assessment.command_line import command_of, file_option
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.files import write_text
 from turnscore_assessment.rendering import Page, print_page, to_html
@@ -84,11 +84,10 @@ def baseline(options: BaselineOptions) -> None:
     from turnscore_assessment.drift.report import make_rules
     from turnscore_assessment.drift.sources import write_baseline
 
-    with reported_errors(OSError):
-        found = _gather(options)
-        write_baseline(options.output, found)
-        if options.rules is not None:
-            options.rules.write_text(make_rules(found))
+    found = _gather(options)
+    write_baseline(options.output, found)
+    if options.rules is not None:
+        options.rules.write_text(make_rules(found))
     for each in found:
         typer.echo(f"{each.model}: {each.dialogues:,.0f} dialogues, {each.turns:,.0f} turns")
 
@@ -98,9 +97,8 @@ def report(options: ReportOptions) -> None:
     from turnscore_assessment.drift.report import build_page, find_drift
     from turnscore_assessment.drift.sources import read_baseline
 
-    with reported_errors(OSError):
-        live = _gather(options)
-        findings = find_drift(live, () if options.against is None else read_baseline(options.against))
+    live = _gather(options)
+    findings = find_drift(live, () if options.against is None else read_baseline(options.against))
     page = build_page(findings, _command_line())
     _write_html(options.html, page)
     print_page(replace(page, sections=page.sections[:1]))
@@ -116,23 +114,22 @@ def shadow(options: ShadowOptions) -> None:
     if bool(options.metrics) == bool(options.prometheus):
         raise typer.BadParameter("give one of --metrics and --prometheus")
     _check_selector(options)
-    with reported_errors(OSError):
-        if options.prometheus:
-            samples = query_prometheus(options.prometheus, options.window, options.selector, totals=TOTALS)
-            samples += query_least(options.prometheus, CORRELATION, options.window, options.selector)
-        else:
-            samples = [each for url in options.metrics or () for each in read_service(url)]
-        found = collect_shadows(samples)
-        if not found:
-            raise AssessmentError("no turn was compared there: TURNSCORE_SHADOW names no version, or nothing was said")
+    if options.prometheus:
+        samples = query_prometheus(options.prometheus, options.window, options.selector, totals=TOTALS)
+        samples += query_least(options.prometheus, CORRELATION, options.window, options.selector)
+    else:
+        samples = [each for url in options.metrics or () for each in read_service(url)]
+    found = collect_shadows(samples)
+    if not found:
+        raise AssessmentError("no turn was compared there: TURNSCORE_SHADOW names no version, or nothing was said")
     page = build_shadow_page(found, _command_line())
     _write_html(options.html, page)
     print_page(page)
 
 
-app.command("baseline")(command_of(BaselineOptions, baseline))
-app.command("report")(command_of(ReportOptions, report))
-app.command("shadow")(command_of(ShadowOptions, shadow))
+app.command("baseline")(command_of(BaselineOptions, baseline, OSError))
+app.command("report")(command_of(ReportOptions, report, OSError))
+app.command("shadow")(command_of(ShadowOptions, shadow, OSError))
 
 
 def _command_line() -> str:

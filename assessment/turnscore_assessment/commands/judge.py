@@ -258,8 +258,7 @@ def run_judge(options: JudgeOptions) -> None:
     inputs = [each for each in (options.file, options.rubric, options.held_out, *(options.texts or [])) if each]
     command_line.refuse_input(options.output, inputs, "--output")
     statistics = MarkStatistics(options.seed, options.rounds)
-    with command_line.reported_errors():
-        status, said = (_import if options.source else _ask)(options, options.file, options.output, statistics)
+    status, said = (_import if options.source else _ask)(options, options.file, options.output, statistics)
     singles, pairs = statistics.measure()
     print_page(build_page(singles, pairs, said), {"judges": singles, "pairs": pairs}, options.report)
     raise typer.Exit(status)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnscore_assessment.command_line import RoundsOption, SeedOption, input_file, reported_errors
+from turnscore_assessment.command_line import Commands, RoundsOption, SeedOption, input_file
 from turnscore_assessment.commands import analysis
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
@@ -31,6 +31,7 @@ HOST = "127.0.0.1"
 
 app = analysis.app
 study = typer.Typer(
+    cls=Commands,
     add_completion=False,
     no_args_is_help=True,
     help="Studies: workers talk with systems or read dialogues, and rate; docs/studies.md.",
@@ -39,14 +40,13 @@ study = typer.Typer(
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple["StudyPlan", "StudyDatabase"]]:
-    """A study and its database, closed afterwards; errors are reported."""
+    """A study and its database, closed afterwards."""
     from turnscore_assessment.study.database import open_database
     from turnscore_assessment.study.plan import read_plan
 
-    with reported_errors():
-        plan = read_plan(path)
-        with closing(open_database(plan)) as database:
-            yield plan, database
+    plan = read_plan(path)
+    with closing(open_database(plan)) as database:
+        yield plan, database
 
 
 def _print_links(database: "StudyDatabase", workers: int, origin: str) -> None:
@@ -67,8 +67,7 @@ def run_serve(
     """Run a study: workers open their links, talk with the systems or read dialogues, and rate."""
     from turnscore_assessment.study.server import build_app, list_origins, run_server
 
-    with reported_errors():
-        origins = list_origins(host, port, public_url)
+    origins = list_origins(host, port, public_url)
     with _opened(plan) as (study_plan, database):
         app = build_app(study_plan, database, origins)
         if invite:
@@ -88,8 +87,7 @@ def run_invite(
     """Print a link for each new worker of a study. A link is a secret, and cannot be shown again."""
     from turnscore_assessment.study.server import list_origins
 
-    with reported_errors():
-        origin = list_origins(host, port, public_url)[0]
+    origin = list_origins(host, port, public_url)[0]
     with _opened(plan) as (_, database):
         _print_links(database, workers, origin)
 
@@ -154,8 +152,7 @@ def run_report(
     seed: SeedOption = 0,
 ) -> None:
     """Report on a study, also while it runs: every worker's outcome and its reason, systems, differences."""
-    with reported_errors():
-        analysis.report_study(_export(plan), output, rounds, seed, f"turnscore study report {plan.name}")
+    analysis.report_study(_export(plan), output, rounds, seed, f"turnscore study report {plan.name}")
 
 
 DEMO_PORT = 8210

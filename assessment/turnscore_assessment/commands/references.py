@@ -98,6 +98,7 @@ def _print_metrics(is_asked: bool) -> None:
         raise typer.Exit
 
 
+@reported_errors()
 def references(
     file: Annotated[Path, Argument(exists=True, help="JSON lines (docs/references.md); with --multiref a folder.")],
     metric: Annotated[
@@ -120,18 +121,17 @@ def references(
     ] = False,
 ) -> None:
     """Compare hypotheses with references: metrics, diversity, and correlations where the file has ratings."""
-    with reported_errors():
-        rows = read_rated(file) if multiref else read_comparisons(file)
-        resources = Resources(
-            tokenisation=tokenisation,
-            encoder=BundleEncoder(encoder, threads) if encoder else None,
-            word_vectors=_read_vectors(word_vectors, rows, tokenisation),
-            meteor_jar=meteor_jar,
-        )
-        metrics = find_metrics(metric or [ENCODER if encoder else DEFAULT_METRIC], resources)
-        evaluation = evaluate(rows, metrics, list(dict.fromkeys(reducer or [DEFAULT_REDUCER])), tokenisation)
-        if plot is not None and not evaluation.correlations:
-            raise ReferencesError("there is nothing to plot: no row has a rating")
+    rows = read_rated(file) if multiref else read_comparisons(file)
+    resources = Resources(
+        tokenisation=tokenisation,
+        encoder=BundleEncoder(encoder, threads) if encoder else None,
+        word_vectors=_read_vectors(word_vectors, rows, tokenisation),
+        meteor_jar=meteor_jar,
+    )
+    metrics = find_metrics(metric or [ENCODER if encoder else DEFAULT_METRIC], resources)
+    evaluation = evaluate(rows, metrics, list(dict.fromkeys(reducer or [DEFAULT_REDUCER])), tokenisation)
+    if plot is not None and not evaluation.correlations:
+        raise ReferencesError("there is nothing to plot: no row has a rating")
     print_page(build_page(evaluation), evaluation, json)
     if plot is not None:
         plot.write_text(draw_growth(evaluation.correlations), encoding="utf-8")
