@@ -1,7 +1,5 @@
 """`turnscore models`: lists, shows, checks, imports, exports and fetches bundles, has them served. Decides nothing."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperGroup
 
 from turnscore_models import store
 from turnscore_models.admin import FOLDER_VARIABLE, AdminOrder, ask_workers, describe
@@ -16,7 +15,21 @@ from turnscore_models.bundle import read_manifest, starter_bundles
 from turnscore_models.manifest import BundleError
 from turnscore_models.store import fetch_archive
 
-app = typer.Typer(help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False)
+
+class _Commands(TyperGroup):
+    """Commands that a BundleError ends, with a sentence and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BundleError as error:
+            typer.secho(f"refused: {error}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=_Commands, help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False
+)
 
 Reference = Annotated[
     str, typer.Argument(help="`name`, `name:version`, `name:latest`, or the path of a bundle folder (with a /).")
@@ -29,9 +42,8 @@ def list_() -> None:
     console = Console()
     look: dict[str, Any] = {} if console.is_terminal else {"box": None, "pad_edge": False}
     table = Table("bundle", "kind", "graphs", "where", **look)
-    with _refusals():
-        for known in store.list_bundles():
-            table.add_row(*_row(known.reference, known.folder), "store")
+    for known in store.list_bundles():
+        table.add_row(*_row(known.reference, known.folder), "store")
     for folder in starter_bundles():
         table.add_row(*_row(folder.name, folder), "starter")
     console.print(table)
@@ -40,17 +52,15 @@ def list_() -> None:
 @app.command()
 def show(reference: Reference) -> None:
     """Prints a bundle's manifest as JSON."""
-    with _refusals():
-        typer.echo(store.resolve(reference).manifest.model_dump_json(indent=2))
+    typer.echo(store.resolve(reference).manifest.model_dump_json(indent=2))
 
 
 @app.command()
 def verify(reference: Reference) -> None:
     """Checks every file of a bundle; exit code 1 and a sentence if one is wrong."""
-    with _refusals():
-        bundle = store.resolve(reference)
-        bundle.calibration()
-        bundle.self_test()
+    bundle = store.resolve(reference)
+    bundle.calibration()
+    bundle.self_test()
     typer.echo(
         f"{bundle.manifest.reference}: {len(bundle.manifest.files)} files as the manifest says, in {bundle.folder}"
     )
@@ -59,8 +69,7 @@ def verify(reference: Reference) -> None:
 @app.command("import")
 def import_(source: Annotated[Path, typer.Argument(help="A bundle folder, or an archive made by `export`.")]) -> None:
     """Puts a bundle into the model store."""
-    with _refusals():
-        bundle = store.import_bundle(source)
+    bundle = store.import_bundle(source)
     typer.echo(f"stored {bundle.manifest.reference}")
 
 
@@ -69,12 +78,11 @@ def export(
     reference: Reference, target: Annotated[Path, typer.Argument(help="The .tar.gz to write; it must not exist.")]
 ) -> None:
     """Writes a bundle as one archive."""
-    with _refusals():
-        bundle = store.resolve(reference)
-        try:
-            store.export_bundle(bundle, target)
-        except OSError as error:
-            raise BundleError(f"{target} cannot be written: {error.strerror}") from error
+    bundle = store.resolve(reference)
+    try:
+        store.export_bundle(bundle, target)
+    except OSError as error:
+        raise BundleError(f"{target} cannot be written: {error.strerror}") from error
     typer.echo(f"wrote {target}")
 
 
@@ -85,8 +93,7 @@ def fetch(
     folder: Annotated[Path, typer.Option(help="An existing folder to unpack into.", exists=True, file_okay=False)],
 ) -> None:
     """Fetches bundles, signed for a bucket where AWS_ACCESS_KEY_ID is set; checks the archive before it is unpacked."""
-    with _refusals():
-        fetch_archive(url, sha256, folder)
+    fetch_archive(url, sha256, folder)
     typer.echo(f"unpacked into {folder}: {', '.join(sorted(each.name for each in folder.iterdir()))}")
 
 
@@ -121,12 +128,11 @@ def serving(folder: AdminFolder) -> None:
 
 def _ask(folder: Path, order: AdminOrder) -> None:
     """Prints a line for each worker; ends with 1 after a refusal."""
-    with _refusals():
-        for report in ask_workers(folder, order):
-            is_refused = report.outcome == "refused"
-            typer.secho(describe(report), err=is_refused, fg=typer.colors.RED if is_refused else None)
-            if is_refused:
-                raise typer.Exit(1)
+    for report in ask_workers(folder, order):
+        is_refused = report.outcome == "refused"
+        typer.secho(describe(report), err=is_refused, fg=typer.colors.RED if is_refused else None)
+        if is_refused:
+            raise typer.Exit(1)
 
 
 def _row(reference: str, folder: Path) -> tuple[str, str, str]:
@@ -136,12 +142,3 @@ def _row(reference: str, folder: Path) -> tuple[str, str, str]:
     except BundleError as error:
         return reference, "broken", escape(str(error))
     return manifest.reference, manifest.kind, ", ".join(manifest.graphs)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except BundleError as error:
-        typer.secho(f"refused: {error}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(1) from None

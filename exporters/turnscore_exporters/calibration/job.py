@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from turnscore_assessment.agreement.scoring import load_bundles
 from turnscore_assessment.command_line import client_of
 from turnscore_assessment.errors import AgreementError, BadFileError
-from turnscore_assessment.files import read_rows
+from turnscore_assessment.files import check_row, read_rows
 from turnscore_client import AsyncTurnScoreClient, ScoreReply, TurnScoreError
 from turnscore_core.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
@@ -22,7 +22,7 @@ from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_core.scoring import score_turns
 from turnscore_models.bundle import Bundle, copy_bundle
 from turnscore_models.manifest import Calibration, SelfTest
-from turnscore_wire import ScoreRequest, describe_refusal
+from turnscore_wire import ScoreRequest
 
 from turnscore_exporters.bundles.self_test import check_empty, write_self_test
 from turnscore_exporters.bundles.writer import calibrate
@@ -71,11 +71,8 @@ def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
 def _read_turn(path: Path, number: int, row: dict[str, Any]) -> TurnToScore:
     if row.get("options"):
         raise BadFileError(path, number, "has `options`; remove them: the turns are scored without any")
-    try:
-        request = ScoreRequest.model_validate({name: row[name] for name in _SAID if name in row})
-    except ValidationError as error:
-        field, message = describe_refusal(error)
-        raise BadFileError(path, number, f"{field}: {message}") from error
+    said = {name: row[name] for name in _SAID if name in row}
+    request = check_row(ScoreRequest.model_validate, path, number, said)
     return TurnToScore(request.context, request.response)
 
 

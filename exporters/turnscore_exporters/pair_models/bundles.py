@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import torch
 from onnx import compose
-from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import BertModel
+from turnscore_assessment.files import check_row
 from turnscore_core.scorers.relevance import RelevanceOptions, RelevanceScorer
 from turnscore_core.scorers.usr import (
     MASKED,
@@ -227,7 +227,7 @@ def export_usr(options: UsrExportOptions) -> Bundle:
     if names[2] is None:
         formula = weigh_alike(score_parts(masked, retrieval, reference.pairs))
     else:
-        formula = _read_formula(names[2])
+        formula = check_row(UsrFormula.model_validate, names[2], 0, read_json(names[2]))
     usr = UsrOptions(overall=formula)
     # Cut to as many response tokens as the service reads.
     masked, retrieval = (replace(each, most_response_tokens=usr.response_tokens) for each in (masked, retrieval))
@@ -260,14 +260,6 @@ def _name_checkpoints(options: UsrExportOptions) -> tuple[str, str, Path | None]
         raise ExporterError("give either --checkpoint, or both --masked and --retrieval")
     folder = options.checkpoint
     return str(folder / MASKED_FOLDER), str(folder / RETRIEVAL_FOLDER), folder / FORMULA_FILE
-
-
-def _read_formula(path: Path) -> UsrFormula:
-    try:
-        return UsrFormula.model_validate(read_json(path))
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        raise CheckpointError(f"{path}: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
 
 
 def _write_usr_graphs(masked: PairCheckpoint, retrieval: PairCheckpoint, choice: GraphChoice, output: Path) -> None:

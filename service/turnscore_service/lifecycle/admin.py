@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 from turnscore_models.admin import FOLDER_VARIABLE, MOST_BYTES, SOCKET_SUFFIX, AdminOrder, AdminReport
+from turnscore_wire import describe_refusal
 
 from turnscore_service.lifecycle.model_switch import ModelSwitch, SwitchRefusedError
 
@@ -147,9 +148,7 @@ class AdminSocket:
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return self._refuse(f"an order is one line of at most {MOST_BYTES} bytes")
         except ValidationError as error:
-            wrong = error.errors(include_input=False, include_url=False)[0]
-            field = ".".join(map(str, wrong["loc"])) or "the order"
-            return self._refuse(f"{field}: {wrong['msg']}")
+            return self._refuse(": ".join(describe_refusal(error, "order")))
         return await self._follow(order)
 
     async def _follow(self, order: AdminOrder) -> AdminReport:

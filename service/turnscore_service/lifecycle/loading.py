@@ -8,15 +8,13 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from pydantic import ValidationError
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer, find_scorer
 from turnscore_core.model_loader import ModelLoader
 from turnscore_core.model_set import Combination, ModelSet
-from turnscore_models.bundle import Bundle, starter_bundles
+from turnscore_models.bundle import Bundle, read_document, starter_bundles
 from turnscore_models.manifest import BundleError, BundleNotFoundError, CombinationCalibration, Manifest
 from turnscore_models.store import find_manifest, resolve
 
@@ -115,7 +113,8 @@ def _load_combination(name: str, described: CombinationSettings, scorers: Mappin
     if name in scorers:
         raise BundleError(f"{VARIABLE} names {name}, which is the name of a loaded scorer")
     file = described.percentiles
-    known = None if file is None else _read_percentiles(name, file)
+    with _naming(f"{VARIABLE}: {name}"):
+        known = None if file is None else read_document(CombinationCalibration, file)
     combination = Combination(
         name=name,
         weights=described.weights,
@@ -151,17 +150,6 @@ def _mismatch(found: CombinationCalibration, combination: Combination, scorers: 
     if found.models != served:
         return f"belong to {', '.join(found.models.values())}, but {', '.join(served.values())} are served"
     return "" if found.weights == combination.weights else "belong to other weights"
-
-
-def _read_percentiles(name: str, file: Path) -> CombinationCalibration:
-    try:
-        return CombinationCalibration.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise BundleError(f"{VARIABLE}: {name}: {file} cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        where = ".".join(map(str, wrong["loc"]))
-        raise BundleError(f"{VARIABLE}: {name}: {file}: {where}: {wrong['msg']}") from None
 
 
 _SHADOW_CONCURRENCY = Concurrency(batches=1, threads=1)  # a shadow computes one pack at a time, in one thread

@@ -93,10 +93,10 @@ async def test_a_switch_goes_on_when_whoever_asked_for_it_leaves(folder):
 
 
 NO_ORDERS = [
-    (b'{"action": "stop"}\n', "action: Input should be 'serve', 'reload' or 'status'"),
+    (b'{"action": "stop"}\n', "order.action: input should be 'serve', 'reload' or 'status'"),
     (b'{"action": "serve"}\n', "serve, and nothing else, needs a reference"),
     (b'{"action": "serve", "reference": "%s"}\n' % ("\U0001f600" * 4096).encode(), "no bundle"),
-    (b"GET / HTTP/1.1\r\n\r\n", "the order: Invalid JSON"),
+    (b"GET / HTTP/1.1\r\n\r\n", "order: invalid JSON"),
     (b"a" * 100_000 + b"\n", "one line of at most 65536 bytes"),
 ]
 
