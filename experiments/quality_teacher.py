@@ -168,11 +168,11 @@ def read_rated(data: Path) -> list[Rated]:
         for line, row in read_rows(data / name):
             if row.get("set", "ieval") != "ieval" or row.get("split", "train") != "train":
                 continue
-            if f"{name} {line} {line - 1}" in left_out:
-                continue
             ratings = row["ratings"] if isinstance(row["ratings"], list) else [row["ratings"]]
-            values = [each[mark] for each in ratings for mark in marks or each if each.get(mark) is not None]
-            if values and not any(each["text"] in held for each in row["turns"]):
+            given = (each.get(mark) for each in ratings for mark in marks or each)
+            values = [mark for mark in given if isinstance(mark, (int, float))]  # DSTC9 has "N/A", too
+            is_held = f"{name} {line} {line - 1}" in left_out or any(each["text"] in held for each in row["turns"])
+            if values and not is_held:
                 found += [
                     Rated(asked, float(np.mean(values)), name)
                     for asked in draw_system_turns(row["turns"], 3, generator)

@@ -32,7 +32,7 @@ def test_teachers_see_no_rating_that_is_measured_or_not_for_sale(tmp_path, monke
         for name in ("persona-zhao (fitted on)", "dailydialog-zhao (fitted on)", "persona-zhao (chosen on)", "dbdc3")
     }
     said = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "a"}]
-    rows = [{"turns": said, "ratings": {"fun": n}} for n in (1, 2)] + [
+    rows = [{"turns": said, "ratings": {"fun": n, "interesting": "N/A"}} for n in (1, 2)] + [
         {"turns": [said[0], {**said[1], "text": "held"}], "ratings": {"fun": 3}}
     ]
     assessed = "human_assessment/free_run1_pass.jsonl.gz"
