@@ -34,6 +34,7 @@ class MockAnswers:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     similarity: Similarity | None = None
     signals: Signals = field(default_factory=dict)
+    is_draining: bool = False
 
     def answer(self, path: str, body: bytes) -> BaseModel:
         """The reply to one request. Raises ValidationError or a ServiceError where the service would refuse it."""
@@ -246,12 +247,9 @@ _NOT_TAKEN = (InvalidRequestError, TooLargeError)
 class MockConversation:
     """Answers each message as the service would: one answer each, in order."""
 
-    def __init__(
-        self, answers: Callable[[], MockAnswers], next_error: NextError, is_draining: Callable[[], bool]
-    ) -> None:
+    def __init__(self, answers: Callable[[], MockAnswers], next_error: NextError) -> None:
         self._answers = answers
         self._next_error = next_error
-        self._is_draining = is_draining
         self._has_announced_draining = False
         self._opening = wire.ConversationOpening()
         self._transcript = Transcript([], 0)
@@ -261,17 +259,14 @@ class MockConversation:
         """The answer, and `draining` before it once. Raises the error of a refused opening."""
         planned = self._next_error(message)
         notice = []
-        if self._is_draining() and not self._has_announced_draining:
+        if self._answers().is_draining and not self._has_announced_draining:
             self._has_announced_draining = True
             notice = [wire.ConversationReply(draining=wire.ConversationDraining(ends_in_ms=1000))]
         if message.open is not None:
             if planned is not None:
                 raise planned
             return [*notice, self._open(message.open)]
-        if message.messages is not None:
-            return [*notice, self._add_messages(message.messages, planned)]
-        assert message.turn is not None  # exactly one field is set, by the type
-        return [*notice, self._say(message.turn, planned)]
+        return [*notice, self._take(message.turn, message.messages, planned)]
 
     def _open(self, opening: wire.ConversationOpening) -> wire.ConversationReply:
         self._opening = opening
@@ -281,20 +276,20 @@ class MockConversation:
         opened = wire.ConversationOpened(request_id=answers.request_id, scorers=scorers, turns=self._transcript.taken)
         return wire.ConversationReply(opened=opened)
 
-    def _say(self, turn: wire.ConversationTurn, planned: ServiceError | None) -> wire.ConversationReply:
-        if turn.speaker == "system" and is_blank(turn.text):
+    def _take(
+        self, turn: wire.ConversationTurn | None, sent: wire.ConversationMessages | None, planned: ServiceError | None
+    ) -> wire.ConversationReply:
+        """Of what was said: a turn, or messages."""
+        if turn is not None and turn.speaker == "system" and is_blank(turn.text):
             planned = InvalidRequestError("a system turn must not be empty", "turn.text")
-        if isinstance(planned, _NOT_TAKEN):
-            return wire.ConversationReply(error=planned.detail())
-        return self._hear(self._transcript.add_turn(turn), turn, planned)
-
-    def _add_messages(self, sent: wire.ConversationMessages, planned: ServiceError | None) -> wire.ConversationReply:
-        if wire.map_messages(sent.messages).ends_silent:
+        if sent is not None and wire.map_messages(sent.messages).ends_silent:
             planned = InvalidRequestError("the assistant's last message has no text to score", "messages.messages")
         if isinstance(planned, _NOT_TAKEN):
             return wire.ConversationReply(error=planned.detail())
-        index, turn = self._transcript.add_messages(sent.messages)
-        return self._hear(index, turn, planned, count_skipped(sent.messages))
+        if turn is not None:
+            return self._hear(self._transcript.add_turn(turn), turn, planned)
+        assert sent is not None  # exactly one field of a message is set, by the type
+        return self._hear(*self._transcript.add_messages(sent.messages), planned, count_skipped(sent.messages))
 
     def _hear(
         self, index: int, turn: wire.Turn | None, planned: ServiceError | None, skipped: int = 0

@@ -185,7 +185,7 @@ class MockTurnScore:
             )
             return self._planned_error()
 
-        return _mock.MockConversation(self._answers, next_error, lambda: self.is_draining)
+        return _mock.MockConversation(self._answers, next_error)
 
     def _planned_error(self) -> ServiceError | None:
         if not self._planned:
@@ -200,7 +200,7 @@ class MockTurnScore:
         raise planned
 
     def _answers(self) -> _mock.MockAnswers:
-        known = self.thresholds, self.similarity, self.signals
+        known = self.thresholds, self.similarity, self.signals, self.is_draining
         return _mock.MockAnswers(self.scores, self.limits, self._request_id(), *known)
 
     def _refuse(self, error: ServiceError) -> httpx.Response:

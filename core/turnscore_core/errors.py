@@ -12,7 +12,7 @@ ScoringError                  code                 raised when
     └── NotComputableError                         ... and returned something that is not a number
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from turnscore_wire import ErrorCode, ErrorDetail
 
@@ -80,6 +80,9 @@ class FailedScoringError(ScoringError):
     """The runtime failed on this item, or returned something that is not a number."""
 
     code = ErrorCode.INTERNAL
+
+    def __init__(self, message: str = "an internal error occurred; the service's log has the details", **more: Any):
+        super().__init__(message, **more)
 
 
 class NotComputableError(FailedScoringError):

@@ -53,7 +53,6 @@ class KeyMaker:
         self._model = loaded.bundle.manifest.reference
         self._mark = b""
         self._identity = self._identify()
-        self._prefix: tuple[str | None, str] = None, ""  # of the latest namespace: that, and the prefix of its keys
 
     def take_mark(self, mark: bytes) -> bool:
         """Makes the keys that belong to this mark; whether it is another than before."""
@@ -61,16 +60,12 @@ class KeyMaker:
             return False
         self._mark = mark
         self._identity = self._identify()
-        self._prefix = None, ""
         return True
 
     def key(self, namespace: str, inputs: Fields, hashes: "TextHashes | None" = None) -> str:
         """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
         hashes = TextHashes() if hashes is None else hashes
-        latest, prefix = self._prefix
-        if latest != namespace:
-            prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}:"
-            self._prefix = namespace, prefix
+        prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}:"
         if hashes.latest_inputs is inputs and hashes.latest_namespace == namespace:  # another scorer of the same pass
             return prefix + hashes.latest
         return prefix + hashes.hash_all(namespace, inputs, self._secret)

@@ -1,6 +1,7 @@
 """Concurrency: how many batches run at once and with how many threads each. Measured on the machine, never guessed."""
 
 import time
+import timeit
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def choose(samples: Mapping[int, Sample], cpus: int) -> Concurrency:
 def take_sample(score_one: Callable[[], object], concurrent_batches: int) -> Sample:
     """Times one call alone, then that many at once for a fraction of a second. The first call warms up."""
     score_one()
-    alone = [_seconds(score_one) for _ in range(_LATENCY_RUNS)]
+    alone = timeit.repeat(score_one, number=1, repeat=_LATENCY_RUNS)
     with ThreadPoolExecutor(concurrent_batches) as executor:
         busy = [_burst(executor, score_one, concurrent_batches) for _ in range(_BURSTS)]
     return Sample(min(alone), min(busy))
@@ -76,9 +77,3 @@ def _repeat_until(end: float, call: Callable[[], object]) -> int:
         call()
         calls += 1
     return calls
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    started_at = time.perf_counter()
-    call()
-    return time.perf_counter() - started_at

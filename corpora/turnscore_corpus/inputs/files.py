@@ -68,29 +68,25 @@ class InputFile:
 
     def open(self) -> Any:
         """Its bytes, unpacked, as a pyarrow stream. Raises BadInputError."""
-        return self._opened(self.packing)
+        return self._opened("open_input_stream", compression=self.packing, buffer_size=_CHUNK_BYTES)
 
     def open_for_seeking(self) -> Any:
         """The file's bytes as they are stored, from any position."""
-        filesystem, path = open_place(self.place)
-        try:
-            return filesystem.open_input_file(path)
-        except OSError as error:
-            raise BadInputError(f"{self.place} cannot be read: {error}") from None
+        return self._opened("open_input_file")
 
     def digest(self) -> tuple[int, str]:
         """The file's size and a hash of its bytes."""
         found, size = hashlib.blake2b(digest_size=16), 0
-        with self._opened(None) as stream:
+        with self._opened("open_input_stream", compression=None, buffer_size=_CHUNK_BYTES) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
                 found.update(chunk)
                 size += len(chunk)
         return size, found.hexdigest()
 
-    def _opened(self, packing: Packing | None) -> Any:
+    def _opened(self, way: str, **options: Any) -> Any:
         filesystem, path = open_place(self.place)
         try:
-            return filesystem.open_input_stream(path, compression=packing, buffer_size=_CHUNK_BYTES)
+            return getattr(filesystem, way)(path, **options)
         except OSError as error:
             raise BadInputError(f"{self.place} cannot be read: {error}") from None
 

@@ -71,7 +71,7 @@ class RequestScope:
         elif error is not None:
             if not isinstance(error, ScoringError):
                 _LOGGER.error("unforeseen error", exc_info=error)
-                error = unforeseen()
+                error = FailedScoringError()
             self.answer = refuse(error, self.request_id)
             code = error.code
         runtime, call = self._runtime, self._call
@@ -99,11 +99,6 @@ def take_request_id(sent: str | None) -> str:
 
 def refuse(error: ScoringError, request_id: str) -> wire.ErrorReply:
     return wire.ErrorReply(error=error.detail(), request_id=request_id)
-
-
-def unforeseen() -> FailedScoringError:
-    """The error that stands for an exception, of which the caller learns nothing."""
-    return FailedScoringError("an internal error occurred; the service's log has the details")
 
 
 _Request = TypeVar("_Request", bound=BaseModel)

@@ -272,7 +272,7 @@ class LiveConversation:
             error: errors.ScoringError = refusal
         except Exception:
             _LOGGER.exception("unforeseen error")
-            error = errors.FailedScoringError("an internal error occurred; the service's log has the details")
+            error = errors.FailedScoringError()
         return Outcome(errors=dict.fromkeys(dialogue.asked_of(turns[-1]), error)), None, None
 
     async def _answer_all(self) -> None:

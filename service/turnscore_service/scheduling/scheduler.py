@@ -143,7 +143,7 @@ class Part:
 def _internal_error(error: BaseException) -> ScoringError:
     """What callers are told; the log has the rest."""
     _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
-    return FailedScoringError("an internal error occurred; the service's log has the details")
+    return FailedScoringError()
 
 
 SingleFlight = dict[tuple[str | None, bytes], tuple[InFlight, Part]]

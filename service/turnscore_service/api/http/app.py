@@ -14,12 +14,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
-from turnscore_core.errors import CallerLeftError, OverloadedError, ScoringError, UnknownPathError
+from turnscore_core.errors import CallerLeftError, FailedScoringError, OverloadedError, ScoringError, UnknownPathError
 from turnscore_core.model_set import ModelSet, component_scorers
 from turnscore_core.scoring import Deadline
 from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
-from turnscore_service.api.calls import CALLS, RequestScope, ServiceCall, unforeseen
+from turnscore_service.api.calls import CALLS, RequestScope, ServiceCall
 from turnscore_service.api.http import schema
 from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
@@ -77,7 +77,7 @@ class HttpApi:
             return  # the connection is closed
         except Exception:
             _LOGGER.exception("unforeseen error")
-            response = exchange.refuse(unforeseen())
+            response = exchange.refuse(FailedScoringError())
         # CORS adds headers to ASGI's messages.
         if self._allows_origins or not exchange.send(response):
             await response(scope, receive, send)

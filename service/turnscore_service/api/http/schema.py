@@ -13,9 +13,8 @@ from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
-from turnscore_core.errors import InvalidRequestError, UnknownPathError
+from turnscore_core.errors import FailedScoringError, InvalidRequestError, UnknownPathError
 
-from turnscore_service.api.calls import unforeseen
 from turnscore_service.api.http.exchange import HttpExchange
 from turnscore_service.api.http.rerank import RerankRequest
 from turnscore_service.auth.access import API_KEY_KEY
@@ -144,7 +143,7 @@ async def _refuse_route(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_unforeseen(request: Request, _: Exception) -> Response:
-    return HttpExchange(request.scope, request.receive).refuse(unforeseen())
+    return HttpExchange(request.scope, request.receive).refuse(FailedScoringError())
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
