@@ -1,1 +1,1 @@
-"""Settings: everything that the environment may say. One module for each part of the service that has some."""
+"""Settings: everything that the environment may say. One module for each part that has some."""
