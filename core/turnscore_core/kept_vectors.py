@@ -82,13 +82,8 @@ class KeptVectors:
 
     def find(self, role: str, rows: Iterable[TokenRow], counted_as: str | None = None) -> dict[TokenRow, Vectors]:
         """What is kept of rows of token ids in that role; hits and misses are counted under it, or otherwise."""
-        keys, entries, counted, name = (
-            self._keys(role, rows),
-            self._store.entries,
-            self._store.counted,
-            counted_as or role,
-        )
-        found = {}
+        keys, entries, counted = self._keys(role, rows), self._store.entries, self._store.counted
+        name, found = counted_as or role, {}
         with self._store.lock:
             for row, key in keys.items():
                 if (entry := entries.get(key)) is not None:

@@ -164,9 +164,10 @@ class LoadedScorer:
 
     @property
     def first_graph_digest(self) -> str:
-        """Of the files of the graph that reads each text alone: other heads, and what reads its results, may differ."""
-        file, files = self.bundle.manifest.graphs[self.variant].file, self.bundle.manifest.files
-        return " ".join(digest for name, digest in files.items() if name.startswith(file))
+        """Of the first graph, and what the second takes of it; all else may differ."""
+        spec, files = self.bundle.manifest.graphs[self.variant], self.bundle.manifest.files
+        taken = sorted(each.name for each in spec.joint.inputs) if spec.joint else []
+        return " ".join([digest for name, digest in files.items() if name.startswith(spec.file)] + taken)
 
     @cached_property
     def pass_key(self) -> str:

@@ -101,10 +101,10 @@ def save_tokenizer(path):
     tokenizer.save(str(path))
 
 
-def save_quality_graphs(path, joint):
+def save_quality_graphs(path, joint, unread=()):
     """The features of a response are the means of its tokens' marks, one for each head.
 
-    A tenth of the mean of the latest context turn's row is added.
+    A tenth of the mean of the latest context turn's row is added. The second graph has no inputs `unread`.
     """
     marks = np.random.default_rng(0).normal(0, 0.1, (4 + len(WORDS), len(HEADS))).astype(np.float32)
     marks[4:7] += GOOD
@@ -145,6 +145,7 @@ def save_quality_graphs(path, joint):
         "places": (TensorProto.INT64, ["pairs", "context_tokens"]),
         "key_order": (TensorProto.INT64, ["pairs", "keys"]),
     }
+    inputs = {name: each for name, each in inputs.items() if name not in unread}
     tensors = {"last": np.array([-1]), "zero": np.array(0), "tenth": np.array(0.1, np.float32)}
     _save_graph(joint, nodes, inputs, {FEATURES: (TensorProto.FLOAT, ["pairs", width])}, tensors)
 
@@ -184,11 +185,11 @@ def curve(low, high):
     return {"percentiles": [low + (high - low) * place / 100 for place in range(101)], "turns": 5, "source": "made up"}
 
 
-def make_quality_bundle(folder, **options):
+def make_quality_bundle(folder, unread=(), **options):
     """A bundle that loads and scores; `options` stand in place of the usual ones."""
     folder.mkdir(parents=True)
     save_tokenizer(folder / "tokenizer.json")
-    save_quality_graphs(folder / GRAPH, folder / JOINT)
+    save_quality_graphs(folder / GRAPH, folder / JOINT, unread)
     save_heads(folder / HEADS_GRAPH)
     (folder / "calibration.json").write_text(json.dumps(curve(0, 1)))
     curves = {name: curve(-1, 1) if name == "sentiment" else curve(0, 1) for name in HEADS}

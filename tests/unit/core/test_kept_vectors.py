@@ -164,19 +164,18 @@ def test_no_key_tells_a_text_and_none_is_another_stores_or_roles():
     assert all(np.array(row, np.int32).tobytes() not in key for key in keys)
 
 
-def test_a_version_with_the_same_encoder_uses_what_the_other_read(tmp_path):
-    served = make_quality_bundle(tmp_path / "served")
+def test_a_version_with_the_same_encoder_uses_what_the_other_read_if_it_takes_the_same_of_it(bundle, tmp_path):
     other = make_quality_version(tmp_path / "other", "1.1.0", marks=1, value={"weights": {"overall": 2.0}, "bias": 0.0})
-    loader = ModelLoader(LoadSettings(models=(str(served.folder),), device="cpu", threads=1))
+    less = make_quality_bundle(tmp_path / "less", unread=("response_lower", "context_lower"))
+    loader = ModelLoader(LoadSettings(models=(str(bundle.folder),), device="cpu", threads=1))
     one = loader.load_all()["quality"]
-    two = loader.load_candidate(other, one)
+    same, narrow = [loader.load_candidate(each, one).scorer for each in (other, less)]
     turn = TurnToScore([Turn(speaker="user", text="a b c")], "d e f")
     first = score_in_one_batch(one.scorer, [turn])[0]
-    assert isinstance(two.scorer, QualityScorer)
-    rows = count_rows(two.scorer)
-    second = score_in_one_batch(two.scorer, [turn])[0]
-    assert rows == []
-    assert (second.details, second.value != first.value) == (first.details, True)
+    rows = count_rows(same)
+    second = score_in_one_batch(same, [turn])[0]
+    assert (rows, second.details, second.value != first.value) == ([], first.details, True)
+    assert score_in_one_batch(narrow, [turn]) == [first]
 
 
 def test_many_threads_share_a_small_store(bundle):
