@@ -38,7 +38,7 @@ class VectorCounts:
 
 
 class VectorStore:
-    """The vectors of all encoders of one process, each of which has its part."""
+    """The vectors of all encoders of a process, each of which has its part."""
 
     def __init__(self, max_bytes: int = KEPT_VECTOR_BYTES) -> None:
         self.max_bytes = max_bytes

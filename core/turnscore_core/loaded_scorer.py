@@ -164,7 +164,7 @@ class LoadedScorer:
 
     @property
     def first_graph_digest(self) -> str:
-        """Of the first graph, and what the second takes of it; all else may differ."""
+        """Of the first graph and what the second takes of it; all else may differ."""
         spec, files = self.bundle.manifest.graphs[self.variant], self.bundle.manifest.files
         taken = sorted(each.name for each in spec.joint.inputs) if spec.joint else []
         return " ".join([digest for name, digest in files.items() if name.startswith(spec.file)] + taken)
