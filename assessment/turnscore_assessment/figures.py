@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # loads its parts when first used: --help needs none
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel
-from scipy import stats
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -65,7 +65,7 @@ def plain(value: float) -> float | None:
 
 
 def find_interval(value: float, resampled: ArrayLike, units: int | None = None) -> Interval:
-    """The value with the percentile interval of its resamples; NaN resamples are left out.
+    """The value with its resamples' percentile interval; NaN ones are left out.
 
     `units`, the number of independent ones in a mean, widens it as Student's t does (Hesterberg 2015, expanded
     percentiles): otherwise the interval of a mean over a dozen is too narrow.
@@ -76,7 +76,7 @@ def find_interval(value: float, resampled: ArrayLike, units: int | None = None) 
         return Interval(value)
     tail = (1 - CONFIDENCE) / 2
     if units is not None and units > 1:
-        tail = float(stats.norm.cdf(math.sqrt(units / (units - 1)) * stats.t.ppf(tail, units - 1)))
+        tail = float(scipy.stats.norm.cdf(math.sqrt(units / (units - 1)) * scipy.stats.t.ppf(tail, units - 1)))
     low, high = np.percentile(kept, [100 * tail, 100 - 100 * tail])
     return Interval(float(value), float(low), float(high))
 
@@ -88,8 +88,8 @@ def find_resampled_p(resampled: ArrayLike, units: int) -> float:
     if not kept.size or units < 2:
         return math.nan
     share = float(np.interp(0, kept, np.linspace(0, 1, len(kept)), left=0, right=1))
-    tail = stats.norm.ppf(min(share, 1 - share)) * math.sqrt((units - 1) / units)
-    return float(2 * stats.t.cdf(tail, units - 1))
+    tail = scipy.stats.norm.ppf(min(share, 1 - share)) * math.sqrt((units - 1) / units)
+    return float(2 * scipy.stats.t.cdf(tail, units - 1))
 
 
 def draw_counts(units: int, rounds: int, seed: int) -> Iterator[Floats]:
@@ -113,7 +113,7 @@ def compute_pearson(left: ArrayLike, right: ArrayLike) -> float:
 
 def compute_spearman(left: ArrayLike, right: ArrayLike) -> float:
     """Spearman's rho, ties averaged; NaN as for `compute_pearson`."""
-    return compute_pearson(stats.rankdata(np.asarray(left)), stats.rankdata(np.asarray(right)))
+    return compute_pearson(*map(scipy.stats.rankdata, (left, right)))
 
 
 def compute_kendall(left: ArrayLike, right: ArrayLike) -> float:
@@ -121,7 +121,7 @@ def compute_kendall(left: ArrayLike, right: ArrayLike) -> float:
     x, y = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
-    return float(stats.kendalltau(x, y).statistic)
+    return float(scipy.stats.kendalltau(x, y).statistic)
 
 
 def correlate_rows(left: Floats, right: Floats) -> Floats:
@@ -136,7 +136,7 @@ def bound_by_fisher(r: float, count: int) -> Interval:
     """Fisher's interval of a correlation over so many pairs; none for fewer than four, or for 1 and -1."""
     if count < 4 or not abs(r) < 1:
         return Interval(r)
-    reach = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) / math.sqrt(count - 3)
+    reach = float(scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) / math.sqrt(count - 3)
     return Interval(r, math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach))
 
 
@@ -154,7 +154,7 @@ def williams_test(first: Floats, second: Floats, ratings: Floats) -> Williams:
     if spread <= 0:
         return Williams(math.nan, math.nan)
     t = (r12 - r13) * math.sqrt((rows - 1) * (1 + r23) / spread)
-    return Williams(t, float(2 * stats.t.sf(abs(t), rows - 3)))
+    return Williams(t, float(2 * scipy.stats.t.sf(abs(t), rows - 3)))
 
 
 def jsonable(row: Any) -> Any:
@@ -189,7 +189,7 @@ def compute_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     positives, negatives = int(is_positive.sum()), int((~is_positive).sum())
     if not positives or not negatives:
         return float("nan")
-    ranks = stats.rankdata(_floats(scores))
+    ranks = scipy.stats.rankdata(_floats(scores))
     return float((ranks[is_positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
@@ -216,7 +216,7 @@ def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayL
     if columns[0].size <= LEAST_OBSERVATIONS:
         return math.nan
     if ranks:
-        columns = [stats.rankdata(column) for column in columns]
+        columns = [scipy.stats.rankdata(column) for column in columns]
     matrix = [[compute_pearson(one, other) for other in columns] for one in columns]
     return float(find_partial(np.array([matrix]), 2)[0])
 

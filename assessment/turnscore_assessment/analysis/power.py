@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 from typer import Option
 
 from turnscore_assessment.command_line import SeedOption
@@ -229,7 +229,7 @@ def _test(
             freedom = variances**2 * (workers - 1) / (parts[0] ** 2 + parts[1] ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         statistics = means / np.sqrt(variances)
-    edges = stats.t.ppf(1 - asked.level / 2, np.nan_to_num(freedom, nan=1.0))
+    edges = scipy.stats.t.ppf(1 - asked.level / 2, np.nan_to_num(freedom, nan=1.0))
     return np.nan_to_num(statistics, nan=0.0), np.asarray(edges, dtype=np.float64)
 
 
@@ -260,10 +260,10 @@ def _search(simulate: Simulate, guess: int, power: float) -> int | None:
 
 def _bound(found: PowerPoint, level: float, power: float) -> tuple[int, int]:
     """The needed workers if the power is off by its Monte-Carlo error, by the normal formula."""
-    edge, wanted = stats.norm.ppf(1 - level / 2), stats.norm.ppf(power)
+    edge, wanted = scipy.stats.norm.ppf([1 - level / 2, power])
     bounds = []
     for share in (found.power + CERTAINTY * found.error, found.power - CERTAINTY * found.error):
-        has = stats.norm.ppf(min(max(share, 0.01), 0.999))
+        has = scipy.stats.norm.ppf(min(max(share, 0.01), 0.999))
         bounds.append(found.workers * ((edge + wanted) / max(edge + has, 0.1)) ** 2)
     return max(FEWEST_WORKERS, math.floor(bounds[0])), math.ceil(bounds[1])
 

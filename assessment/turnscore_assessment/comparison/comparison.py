@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from scipy import stats
 from turnscore_client import TurnScoreError
 from turnscore_core.engine import LocalFileEngine
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, Turn
@@ -303,8 +303,8 @@ def _regress(design: Floats, values: Floats) -> tuple[Interval | None, float]:
     rests = (values - design @ coefficients) / np.maximum(1 - leverages, 1e-9)
     weighted = design * rests[:, None]
     error = float(np.sqrt((inverse @ (weighted.T @ weighted) @ inverse)[0, 0]))
-    value, half = float(coefficients[0]), float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
-    p_value = 2 * float(stats.t.sf(abs(value) / error, freedom)) if error else float(not value)
+    value, half = float(coefficients[0]), float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
+    p_value = 2 * float(scipy.stats.t.sf(abs(value) / error, freedom)) if error else float(not value)
     return Interval(value=value, low=value - half, high=value + half), p_value
 
 
@@ -519,11 +519,11 @@ def bound_mean(values: Sequence[float]) -> Interval:
     if count < LEAST_DIALOGUES:
         return Interval(mean)
     if np.isin(found, (0, 1)).all():
-        share = stats.binomtest(int(found.sum()), count).proportion_ci(CONFIDENCE, method="wilson")
+        share = scipy.stats.binomtest(int(found.sum()), count).proportion_ci(CONFIDENCE, method="wilson")
         return Interval(mean, float(share.low), float(share.high))
     if np.ptp(found) <= ROUNDING * np.abs(found).max():
         return Interval(mean)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * stats.sem(found))
+    half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * scipy.stats.sem(found))
     low, high = (0.0, 1.0) if found.min() >= 0 and found.max() <= 1 else (-np.inf, np.inf)
     return Interval(mean, max(mean - half, low), min(mean + half, high))
 

@@ -13,28 +13,28 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats, Interval, compute_auc
 
-MOST_DIALOGUES = 1_000_000  # Most dialogues: a difference that needs more is reported as too small to look for. Chosen.
+MOST_DIALOGUES = 1_000_000  # Chosen: a difference that needs more is reported as too small to look for.
 LEVEL = 0.05
 POWER = 0.8
 
 
 def find_power(difference: float, spread: float, dialogues: int, *, paired: bool, level: float = LEVEL) -> float:
-    """The share of studies, with so many dialogues per system, in which a two-sided t-test finds the difference.
+    """The share of studies of `dialogues` per system in which a two-sided t-test finds the difference.
 
     `spread` is the standard deviation of a pair's difference, or of one dialogue within a system (both alike).
     """
     freedom = dialogues - 1 if paired else 2 * dialogues - 2
     shift = abs(difference) / spread * math.sqrt(dialogues if paired else dialogues / 2)
-    edge = float(stats.t.ppf(1 - level / 2, freedom))
+    edge = float(scipy.stats.t.ppf(1 - level / 2, freedom))
     if freedom > 10_000:  # the non-central t is then the normal to four digits, and slow
-        return float(stats.norm.sf(edge - shift) + stats.norm.cdf(-edge - shift))
-    return float(stats.nct.sf(edge, freedom, shift) + stats.nct.cdf(-edge, freedom, shift))
+        return float(scipy.stats.norm.sf(edge - shift) + scipy.stats.norm.cdf(-edge - shift))
+    return float(scipy.stats.nct.sf(edge, freedom, shift) + scipy.stats.nct.cdf(-edge, freedom, shift))
 
 
 def find_needed_dialogues(
@@ -45,7 +45,7 @@ def find_needed_dialogues(
         return 2 if difference else None
     if not difference:
         return None
-    quantiles = float(stats.norm.ppf(1 - level / 2) + stats.norm.ppf(power))
+    quantiles = float(scipy.stats.norm.ppf([1 - level / 2, power]).sum())
     normal = (1 if paired else 2) * (quantiles * spread / abs(difference)) ** 2
     if normal > MOST_DIALOGUES:
         return None
@@ -56,7 +56,7 @@ def find_needed_dialogues(
 
 
 def find_least_dialogues(*, paired: bool, level: float) -> int:
-    """The fewest dialogues of each system with which the permutation test's p can be below the level at all."""
+    """The fewest dialogues per system with which the permutation test's p can be below the level."""
     n = LEAST_PAIRS if paired else LEAST_DIALOGUES
     while 2 / (2**n if paired else math.comb(2 * n, n)) >= level:
         n += 1
@@ -66,9 +66,9 @@ def find_least_dialogues(*, paired: bool, level: float) -> int:
 def find_smallest_difference(
     spread: float, dialogues: int, *, paired: bool, level: float = LEVEL, power: float = POWER
 ) -> float:
-    """The difference that so many dialogues of each system show with that power."""
+    """The difference that `dialogues` per system show with that power."""
     freedom = dialogues - 1 if paired else 2 * dialogues - 2
-    quantiles = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(power, freedom))
+    quantiles = float(scipy.stats.t.ppf([1 - level / 2, power], freedom).sum())
     return quantiles * spread * math.sqrt((1 if paired else 2) / dialogues)
 
 

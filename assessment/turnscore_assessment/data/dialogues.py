@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import scipy
 from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt, TypeAdapter, with_config
-from scipy.cluster.hierarchy import DisjointSet
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import StrictForm, check_row, read_rows
@@ -248,7 +248,7 @@ def group_contexts(contexts: Sequence[Sequence[str]]) -> list[str]:
     The name is the least of the normalized texts that link the group, so that it does not depend on the order of rows.
     """
     keys_of = [_link_keys(context) for context in contexts]
-    joined = DisjointSet(dict.fromkeys(chain.from_iterable(keys_of)))
+    joined = scipy.cluster.hierarchy.DisjointSet(dict.fromkeys(chain.from_iterable(keys_of)))
     for first, *others in keys_of:
         for other in others:
             joined.merge(first, other)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
 
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, OptionTable
 from turnscore_assessment.errors import AssessmentError, TooFewError
@@ -65,7 +65,7 @@ def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Flo
     systems = choices.offered.shape[1]
 
     def lose(strengths: Floats) -> tuple[float, Floats]:
-        totals = special.logsumexp(np.where(choices.offered, strengths, -np.inf), axis=1)
+        totals = scipy.special.logsumexp(np.where(choices.offered, strengths, -np.inf), axis=1)
         loss = float(choices.weights @ (totals - strengths[choices.chosen])) + penalty * float(strengths @ strengths)
         return loss, -_gradients(choices, strengths).sum(axis=0) + 2 * penalty * strengths
 
@@ -75,7 +75,7 @@ def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Flo
         weighted = shares * choices.weights[:, None]
         return np.asarray(np.diag(weighted.sum(axis=0)) - shares.T @ weighted + 2 * penalty * np.eye(systems))
 
-    found = optimize.minimize(lose, np.zeros(systems), jac=True, hess=bend, method="trust-exact")
+    found = scipy.optimize.minimize(lose, np.zeros(systems), jac=True, hess=bend, method="trust-exact")
     strengths = np.asarray(found.x, dtype=np.float64)
     per_answer = np.zeros((int(choices.answer_of.max()) + 1, systems))
     np.add.at(per_answer, choices.answer_of, _gradients(choices, strengths))
@@ -84,7 +84,7 @@ def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Flo
 
 def _shares(choices: Choices, strengths: Floats) -> Floats:
     """The probability of each option offered."""
-    return np.asarray(special.softmax(np.where(choices.offered, strengths, -np.inf), axis=1))
+    return np.asarray(scipy.special.softmax(np.where(choices.offered, strengths, -np.inf), axis=1))
 
 
 def _gradients(choices: Choices, strengths: Floats) -> Floats:
@@ -111,8 +111,8 @@ class Estimates:
             return Interval(value), float("nan")
         combined = variances[0] + variances[1] - variances[2] if len(variances) == 3 else variances[0]
         error = float(np.sqrt(max(combined, *variances[:2], 0.0)))
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, self.freedom)) * error
-        p_value = 2 * float(stats.t.sf(abs(value) / error, self.freedom)) if error else float(value == 0)
+        half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, self.freedom)) * error
+        p_value = 2 * float(scipy.stats.t.sf(abs(value) / error, self.freedom)) if error else float(value == 0)
         return Interval(value, value - half, value + half), p_value
 
 

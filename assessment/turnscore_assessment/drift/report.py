@@ -9,9 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
-from scipy.stats import binomtest
 
 from turnscore_assessment.drift.sources import BINS, LiveValues, Sample
 from turnscore_assessment.figures import Floats
@@ -21,7 +20,7 @@ LEVEL = 0.01  # Most false alarms per window without drift. Chosen; docs/compare
 LEAST_DIALOGUES = 100  # Fewest dialogues of a window. Chosen: with fewer, a limit finds nothing but a bot that broke.
 # Chosen below LEVEL: the approximated tail then alarms in at most 1 % of equal windows, at .01 in 1.2 %.
 CLUSTERED_LEVEL = 0.0075
-CHI_SQUARED = float(stats.chi2.isf(LEVEL, BINS - 1))
+CHI_SQUARED = float(scipy.stats.chi2.isf(LEVEL, BINS - 1))
 UNIFORM = (1 / BINS,) * BINS  # The shares of the bundle's reference turns, equal by the definition of a percentile.
 
 
@@ -61,7 +60,7 @@ def find_clustered_limit(shares: Sequence[float], covariance: Floats) -> float:
     weights = np.clip(np.linalg.eigvalsh(covariance / np.outer(roots, roots)), 0, None)
     first, second, third = (float((weights**power).sum()) for power in (1, 2, 3))
     freedom = second**3 / third**2
-    return first + float(stats.chi2.isf(CLUSTERED_LEVEL, freedom) - freedom) * float(np.sqrt(second / freedom))
+    return first + float(scipy.stats.chi2.isf(CLUSTERED_LEVEL, freedom) - freedom) * float(np.sqrt(second / freedom))
 
 
 # Share of turns in another language for a warning. Chosen: the detector names one English turn in thousands.
@@ -298,7 +297,7 @@ class ShadowValues:
     def flip_interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the share of labelled turns whose label flips, as if turns were independent."""
         flips = round(self.flipped())
-        interval = binomtest(flips, max(flips, round(self.labelled))).proportion_ci(method="wilson")
+        interval = scipy.stats.binomtest(flips, max(flips, round(self.labelled))).proportion_ci(method="wilson")
         return float(interval.low), float(interval.high)
 
 

@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import (
@@ -78,7 +78,7 @@ def control_quality(table: rating_file.RatingTable) -> list[ControlledWorker]:
         elif not degraded.size or not ordinary.size:
             verdict = ControlVerdict.NOT_YET
         else:
-            p = float(stats.mannwhitneyu(degraded, ordinary, alternative="less", method="auto").pvalue)
+            p = float(scipy.stats.mannwhitneyu(degraded, ordinary, alternative="less", method="auto").pvalue)
             verdict = ControlVerdict.PASSED if p < table.description.quality_control_p else ControlVerdict.NOT_LOWER
         found.append(
             ControlledWorker(
@@ -106,7 +106,7 @@ def correct_holm(p_values: ArrayLike) -> Floats:
 
 def correct_benjamini_hochberg(p_values: Sequence[float]) -> Floats:
     """Benjamini & Hochberg (1995): keeps the share of false differences among those found below the level."""
-    return np.asarray(stats.false_discovery_control(p_values) if len(p_values) else p_values, dtype=np.float64)
+    return np.asarray(scipy.stats.false_discovery_control(p_values) if len(p_values) else p_values, dtype=np.float64)
 
 
 PairOutcome = Literal["better", "worse", "none"]
@@ -176,7 +176,7 @@ def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:
     largest = float(max(np.abs(left).max(), np.abs(right).max()))
     decimals = TIE_DIGITS - math.ceil(math.log10(largest)) if largest else 0
     rounded = np.round(left, decimals), np.round(right, decimals)
-    return float(stats.mannwhitneyu(*rounded, alternative=alternative, method="auto").pvalue)
+    return float(scipy.stats.mannwhitneyu(*rounded, alternative=alternative, method="auto").pvalue)
 
 
 LEAST_SYSTEMS = 3  # With two systems, a correlation over systems is always 1 or -1. Specified.
@@ -358,7 +358,7 @@ def correlate_systems(left: Floats, right: Floats, left_draws: Floats, right_dra
     if len(left) < LEAST_SYSTEMS:
         nothing = Interval(math.nan)
         return SystemCorrelation(nothing, nothing, nothing, math.nan)
-    ranks = [stats.rankdata(each, axis=1) if len(each) else each for each in draws]
+    ranks = [scipy.stats.rankdata(each, axis=1) if len(each) else each for each in draws]
     r, rho = compute_pearson(left, right), compute_spearman(left, right)
     pearson, spearman = find_interval(r, correlate_rows(*draws)), find_interval(rho, correlate_rows(*ranks))
     return SystemCorrelation(pearson, bound_by_fisher(r, len(left)), spearman, compute_kendall(left, right))
