@@ -21,7 +21,7 @@ from development_sets import (
     TURNS,
     Figures,
     ScoredSet,
-    SystemFigures,
+    SystemAgreement,
     measure_set,
     order_systems,
     read_judged_sets,
@@ -130,7 +130,7 @@ class MeasuredSet:
     scored: ScoredSet
     groups: Mapping[str, Mapping[str, Figures]]
     people_order: Sequence[str]
-    systems: Mapping[str, SystemFigures]
+    systems: Mapping[str, SystemAgreement]
 
     @property
     def name(self) -> str:

@@ -311,7 +311,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class SystemFigures:
+class SystemAgreement:
     """How a column's means over systems correlate with people's, and the systems in its order, best first."""
 
     pearson: Interval
@@ -377,7 +377,7 @@ def _measure_columns(
     return found
 
 
-def order_systems(scored: ScoredSet, draws: Draws) -> tuple[list[str], dict[str, SystemFigures]]:
+def order_systems(scored: ScoredSet, draws: Draws) -> tuple[list[str], dict[str, SystemAgreement]]:
     """The systems in people's order, and each column's order of them; nothing where there are too few."""
     rated = scored.judged.system_ratings
     names = sorted(rated, key=lambda name: -rated[name])
@@ -394,7 +394,7 @@ def order_systems(scored: ScoredSet, draws: Draws) -> tuple[list[str], dict[str,
         pearson = [compute_pearson(each, wanted) for each in means]
         spearman = [compute_spearman(each, wanted) for each in means]
         order = sorted(range(len(names)), key=lambda place: -means[0, place])
-        found[name] = SystemFigures(
+        found[name] = SystemAgreement(
             pearson=find_interval(pearson[0], pearson[1:]),
             spearman=find_interval(spearman[0], spearman[1:]),
             order=[names[place] for place in order] if np.ptp(means[0]) > 0 else [],

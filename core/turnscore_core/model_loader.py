@@ -17,7 +17,7 @@ from turnscore_wire import Turn
 from turnscore_core.batches import SizedPack, cuda_budget, find_most_tokens, grow_batch
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.cuda_backend import CudaOptions
-from turnscore_core.inference.devices import CPU, Device, Machine, choose_devices, count_workers_beside, usable_cpus
+from turnscore_core.inference.devices import CPU, Device, Machine, choose_devices, count_sharing_workers, usable_cpus
 from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError, padded_width
 from turnscore_core.kept_vectors import VectorStore
 from turnscore_core.load_settings import LoadSettings
@@ -28,14 +28,14 @@ from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 _DIALOGUE_TURNS = 40  # system turns of the dialogue that memory is taken for; longer ones are computed in parts
 
 
-def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool = False) -> None:
+def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, while_serving: bool = False) -> None:
     """Runs batches of `most_tokens` of several forms, as many at once as the scorer runs.
 
-    ONNX Runtime keeps the memory of the largest batch of each form. Memory that is not taken now would be taken bit
-    by bit while the service runs, for minutes. `beside_callers`, half as many run, and rest after each batch as
+    ONNX Runtime keeps the memory of the largest batch of each form. Memory not taken now would be taken bit
+    by bit while the service runs, for minutes. `while_serving`, half as many run, and rest after each batch as
     long as it took: what the other half needs is taken when callers fill it.
     """
-    concurrent_batches = max(1, loaded.concurrency.batches // 2) if beside_callers else loaded.concurrency.batches
+    concurrent_batches = max(1, loaded.concurrency.batches // 2) if while_serving else loaded.concurrency.batches
     with ThreadPoolExecutor(concurrent_batches) as executor:
         for turns in _forms(loaded, most_tokens):
             packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
@@ -44,7 +44,7 @@ def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool 
             low, high = grow_batch(sizes, largest, most_tokens, loaded.budget.waste)
             started_at = time.monotonic()
             list(executor.map(loaded.scorer.score, [packs[low:high]] * concurrent_batches))
-            if beside_callers:
+            if while_serving:
                 # Chosen: a full machine must not make a switch last for ever.
                 time.sleep(min(2.0, time.monotonic() - started_at))
 
@@ -201,7 +201,7 @@ class ModelLoader:
         loaded = self._finish(loaded if given else self._tune(loaded, None))
         if device == CPU:
             if loaded.pass_key != like.pass_key:
-                fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
+                fill_arenas(loaded, self._most_tokens(loaded), while_serving=True)
         elif device == like.device:
             loaded = replace(loaded, budget=like.budget)
             if bundle.manifest.kind != CRITERION or loaded.pass_key != like.pass_key:  # else another computes for it
@@ -306,8 +306,8 @@ class ModelLoader:
         if not on_cuda or settings.max_batch_tokens:
             return shared
         index = next(iter(on_cuda.values())).device.index
-        beside = count_workers_beside(settings.device, settings.workers, len(self._machine.cuda_devices().gpus))
-        may_take = settings.gpu_memory_share * self._machine.free_bytes(index) / beside / len(on_cuda)
+        sharing = count_sharing_workers(settings.device, settings.workers, len(self._machine.cuda_devices().gpus))
+        may_take = settings.gpu_memory_share * self._machine.free_bytes(index) / sharing / len(on_cuda)
         for name, loaded in on_cuda.items():
             part = int(may_take / loaded.concurrency.batches)
             shared[name] = measure_budget(loaded, partial(self._machine.free_bytes, index), part)

@@ -16,7 +16,7 @@ from turnscore_models.manifest import BundleError
 from turnscore_models.store import fetch_archive
 
 
-class _Commands(TyperGroup):
+class _ModelCommands(TyperGroup):
     """Commands that a BundleError ends, with a sentence and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -28,7 +28,7 @@ class _Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Commands, help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False
+    cls=_ModelCommands, help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False
 )
 
 Reference = Annotated[

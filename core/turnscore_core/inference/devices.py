@@ -253,14 +253,14 @@ def parse_indices(asked: str) -> list[int]:
     return [int(each.partition(":")[2]) for each in asked.split(",")]
 
 
-def count_workers_beside(asked: str, workers: int, gpus: int) -> int:
-    """How many of the worker processes share a device, at most; `gpus` are those this process sees."""
+def count_sharing_workers(asked: str, workers: int, gpus: int) -> int:
+    """At most how many worker processes share a device; `gpus` are those this process sees."""
     devices = len(set(parse_indices(asked))) if ":" in asked else gpus
     return -(-workers // max(1, devices))
 
 
 def _refuse_two(build: OnnxBuild) -> None:
-    """Two packages that write the same files: which of them works, and whether at all, is an accident."""
+    """Two packages that write the same files: which of them works, if any, is an accident."""
     if {"onnxruntime", "onnxruntime-gpu"} <= set(build.packages):
         raise DeviceError(
             "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: pip uninstall -y onnxruntime "

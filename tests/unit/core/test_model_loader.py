@@ -80,7 +80,7 @@ def test_a_candidate_has_the_concurrent_batches_of_the_version_that_serves_and_i
     assert candidate.bundle.manifest.reference == "quality:1.1.0"
     assert candidate.concurrency == CONCURRENCY
     assert candidate.threshold == 0.25
-    assert warmed == [("1.1.0", 64, {"beside_callers": True})]
+    assert warmed == [("1.1.0", 64, {"while_serving": True})]
     assert candidate.scorer is not serving.scorer
 
 

@@ -163,7 +163,7 @@ class FedPlans:
                 ([places[text] for text in quality.negative], [places[text] for text in quality.positive])
                 for _, quality in question.qualities
             ],
-            room=self._questions.room_beside(max(map(len, tokens))),
+            room=self._questions.context_room(max(map(len, tokens))),
         )
 
     def _tokenize(self, question: FedQuestion, texts: Sequence[str]) -> list[Sequence[int]]:

@@ -212,7 +212,7 @@ class FedQuestions:
         if longest > self.longest_allowed:
             raise RuntimeError(f"a follow-up of {longest} tokens leaves no room for a context")
         self._fragments = {
-            (name, loss): _fragment(quality, loss, self.room_beside(self.longest))
+            (name, loss): _fragment(quality, loss, self.context_room(self.longest))
             for name, quality in self._known.items()
             for loss in ("response_only", "whole_sequence")
         }
@@ -227,7 +227,7 @@ class FedQuestions:
         texts = [text for quality in qualities.values() for text in _texts_of(quality)]
         if any(text not in self.tokens for text in texts):
             return self._ask_callers(asked, loss, texts)
-        room = self.room_beside(max(len(self.tokens[text]) for text in texts))
+        room = self.context_room(max(len(self.tokens[text]) for text in texts))
         fragments = tuple(self._fragment_of(name, quality, loss, room) for name, quality in asked)
         fed = 0
         for text in texts:
@@ -241,7 +241,7 @@ class FedQuestions:
             fed_tokens=fed.bit_count(),
         )
 
-    def room_beside(self, longest: int) -> int:
+    def context_room(self, longest: int) -> int:
         """Tokens of a turn that fit the window when a follow-up of `longest` tokens stands after them."""
         return self._window - max(self.longest, longest)
 
@@ -254,7 +254,7 @@ class FedQuestions:
         )
 
     def _fragment_of(self, name: str, quality: Quality, loss: Loss, room: int) -> bytes:
-        if self._known.get(name) is quality and room == self.room_beside(self.longest):
+        if self._known.get(name) is quality and room == self.context_room(self.longest):
             return self._fragments[name, loss]
         return _fragment(quality, loss, room)
 

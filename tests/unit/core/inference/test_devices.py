@@ -13,7 +13,7 @@ from turnscore_core.inference.devices import (
     CudaDriverError,
     Device,
     choose_devices,
-    count_workers_beside,
+    count_sharing_workers,
 )
 from turnscore_core.inference.onnx_backend import DeviceError, OnnxBuild
 from turnscore_core.load_settings import LoadSettings
@@ -132,7 +132,7 @@ def test_workers_take_devices_in_turn(asked, indices):
     [("cuda", 4, 2, 2), ("cuda:0", 4, 2, 4), ("cuda:0,cuda:1", 3, 8, 2), ("auto", 1, 2, 1), ("auto", 2, 0, 2)],
 )
 def test_workers_on_one_device_are_counted(asked, workers, gpus, sharing):
-    assert count_workers_beside(asked, workers, gpus) == sharing
+    assert count_sharing_workers(asked, workers, gpus) == sharing
 
 
 @pytest.mark.parametrize("asked", ["gpu", "cuda:", "cuda:0,cpu", "cuda:0,", "auto,cuda:0", "CPU"])
