@@ -230,7 +230,7 @@ def write_head_set(heads: nn.Module, outputs: Sequence[str], features: torch.Ten
 def read_heads(file: Path) -> dict[str, NDArray[Any]]:
     """Every constant of the graph of a set of heads as fp32, by its name in the model.
 
-    Of a hidden layer that is a product of two, which experiments/quality_heads.py makes, the product.
+    Of a hidden layer that is a product of two, as 2.4.0's is, the product.
     """
     constants = read_constants(onnx.load(file).graph).items()
     found = {name.removeprefix("model.").removesuffix("/half"): value.astype(np.float32) for name, value in constants}
