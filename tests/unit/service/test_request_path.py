@@ -6,7 +6,6 @@ Ceilings, which only fall: a maintainer should be able to read what serves a req
 import sys
 import threading
 from collections import Counter
-from pathlib import Path
 
 import turnscore_core
 import turnscore_models
@@ -17,13 +16,11 @@ from turnscore_models.bundle import starter_bundles
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
-# Of an idle machine 30, 180 and 301. On a busy one
-# metrics are written meanwhile, or a thread tokenizes.
-MOST_FILES, MOST_FUNCTIONS, MOST_CALLS, MOST_TYPES = 32, 183, 315, 8
+# Files, functions and calls of the least disturbed of four requests: the first makes what is made once, and on a busy
+# machine metrics are written meanwhile, or a thread tokenizes.
+MOST, MOST_TYPES = (30, 180, 303), 8
 SAID = "Oh no, what happened there?"
-OURS = tuple(
-    str(Path(each.__file__).parent) for each in (turnscore_core, turnscore_models, turnscore_service, turnscore_wire)
-)
+OURS = tuple(each.__path__[0] for each in (turnscore_core, turnscore_models, turnscore_service, turnscore_wire))
 
 
 class Trace:
@@ -43,6 +40,11 @@ class Trace:
         for value in frame.f_locals.values():
             if type(value).__module__.startswith("turnscore_"):
                 self.objects[id(value)] = value  # kept, so that no id is used twice
+
+    def sizes(self):
+        """Files, functions without lambdas and comprehensions, and calls."""
+        functions = [name for _, name, _ in self.calls if not name.endswith(">")]
+        return len({file for file, _, _ in self.calls}), len(functions), self.calls.total()
 
     def carriers(self):
         """The types of which an object held the response, its row of tokens, or another such object, in a field."""
@@ -68,7 +70,7 @@ def carries(name, value, found):
 
 async def test_a_request_enters_few_files_and_calls_few_functions():
     [bundle] = [folder for folder in starter_bundles() if folder.name == "quality"]
-    trace, before = Trace(), sys.getprofile()
+    trace, before, found = Trace(), sys.getprofile(), []
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:
@@ -76,17 +78,16 @@ async def test_a_request_enters_few_files_and_calls_few_functions():
         runtime.start()
         await runtime.wait_until_loaded()
         async with http_client(runtime) as client:
-            asked = {"context": [{"speaker": "user", "text": "What a day!"}], "response": "Well, tell me more."}
-            await client.post("/v1/score", json=asked)  # what is made once is made
+            asked = {"context": [{"speaker": "user", "text": "What a day!"}]}
             trace.is_on = True
-            answer = await client.post("/v1/score", json={**asked, "response": SAID})
+            for said in ("Well, tell me more.", f"{SAID} Tell me.", f"{SAID} And then?", SAID):
+                trace.calls.clear()
+                (await client.post("/v1/score", json={**asked, "response": said})).raise_for_status()
+                found.append(trace.sizes())
             trace.is_on = False
         await runtime.stop()
     finally:
         sys.setprofile(before)
         threading.setprofile(None)
-    functions = [name for _, name, _ in trace.calls if not name.endswith(">")]  # no lambdas and comprehensions
-    found = len({file for file, _, _ in trace.calls}), len(functions), trace.calls.total()
-    assert answer.status_code == 200
-    assert all(each <= most for each, most in zip(found, (MOST_FILES, MOST_FUNCTIONS, MOST_CALLS), strict=True)), found
+    assert all(min(each) <= most for *each, most in zip(*found, MOST, strict=True)), found
     assert len(trace.carriers()) <= MOST_TYPES, trace.carriers()
