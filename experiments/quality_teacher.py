@@ -10,7 +10,7 @@ be served, so the model that is served learns from its marks. A teacher takes mi
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,12 +25,14 @@ from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
     MARKS,
     USER,
+    LabelledTurn,
     Spoken,
     read_development_sets,
     read_judged_turns,
     read_population,
 )
 from turnscore_assessment.files import read_rows
+from turnscore_core.scorers.quality import HEADS
 from turnscore_exporters.quality import training
 from turnscore_exporters.quality.examples import NegativeKind, Negatives
 from turnscore_exporters.quality.model import CONTINUES, SENTIMENT, load_model
@@ -40,6 +42,7 @@ from turnscore_exporters.training.loop import LoopSettings, WeightAverage, train
 # Of the latest context turns, oldest first, and of a response's start and end.
 CONTEXT_TOKENS, RESPONSE_TOKENS = (40, 40, 40, 64, 64), (80, 48)
 TOKENS_AT_ONCE = 4096
+PLACES = [HEADS.index(name) for name in MARKS]
 RECIPE = training.JudgedRecipe(judged=48, user_turns=0, groups=6, bots=2, drills=4, passes=3.7)
 # The output that learns only which of two turns, or their dialogues, people preferred; turns of a step.
 PEOPLE, PEOPLE_AT_ONCE = len(MARKS), 60
@@ -117,7 +120,7 @@ class Teacher(nn.Module):
 
 def teacher_loss(outputs: Tensor, items: Sequence[training.TrainingItem]) -> Tensor:
     """Cross entropy of every mark, and the order of the overall and relevant ones."""
-    wanted = torch.tensor([[item.heads[place] for place in training.HEAD_OF_MARK] for item in items])
+    wanted = torch.tensor([item.heads for item in items])[:, PLACES]
     weights = torch.tensor([item.weight for item in items])
     loss = outputs.sum() * 0.0
     for place, name in enumerate(MARKS):
@@ -133,17 +136,11 @@ def teacher_loss(outputs: Tensor, items: Sequence[training.TrainingItem]) -> Ten
     return loss
 
 
-@dataclass(frozen=True, slots=True)
-class Rated:
-    """A turn that people rated, or one of a dialogue that they rated; ratings of one set alone can be compared."""
+def people_loss(given: Tensor, turns: Sequence[LabelledTurn]) -> Tensor:
+    """Pairwise logistic loss over turns of one set, whose ratings alone can be compared.
 
-    asked: Asked
-    rating: float
-    set_name: str
-
-
-def people_loss(given: Tensor, turns: Sequence[Rated]) -> Tensor:
-    """Pairwise logistic loss over turns of one set whose ratings are .3 of its standard deviation apart."""
+    They are .3 of the set's standard deviation apart, or more.
+    """
     ratings = torch.tensor([turn.rating for turn in turns])
     names = sorted({turn.set_name for turn in turns})
     sets = torch.tensor([names.index(turn.set_name) for turn in turns])
@@ -153,13 +150,16 @@ def people_loss(given: Tensor, turns: Sequence[Rated]) -> Tensor:
     return (each * counts).sum() / counts.sum().clamp_min(1)
 
 
-def read_rated(data: Path) -> list[Rated]:
-    """The turns of people's sets that are fitted on and may be sold; none that a figure is measured on."""
+def read_rated(data: Path) -> list[LabelledTurn]:
+    """Turns that people rated, or of dialogues that they rated, of sets that are fitted on and may be sold.
+
+    None that a figure is measured on is among them.
+    """
     held = {turn.response for turn in read_judged_turns(data, ["choose", "calibrate", "report"])}
     left_out = read_population(data).dialogues
     generator = random.Random(2)
     found = [
-        Rated((turn.context, turn.response), turn.rating, turn.set_name)
+        turn
         for name, turns in read_development_sets(data).items()
         for turn in turns
         if name.endswith("(fitted on)") and "thumbs" not in name and not name.startswith(DAILYDIALOG)
@@ -173,9 +173,10 @@ def read_rated(data: Path) -> list[Rated]:
             values = [mark for mark in given if isinstance(mark, (int, float))]  # DSTC9 has "N/A", too
             is_held = f"{name} {line} {line - 1}" in left_out or any(each["text"] in held for each in row["turns"])
             if values and not is_held:
+                labels = {"rating": float(np.mean(values))}
                 found += [
-                    Rated(asked, float(np.mean(values)), name)
-                    for asked in draw_system_turns(row["turns"], 3, generator)
+                    LabelledTurn(context=tuple(context), response=response, labels=labels, set_name=name)
+                    for context, response in draw_system_turns(row["turns"], 3, generator)
                 ]
     return found
 
@@ -220,7 +221,8 @@ def train_teacher(
     def step_loss(step: int) -> Tensor:
         items = steps[step]
         people = random.Random(step).sample(rated, min(PEOPLE_AT_ONCE, len(rated)))
-        rows = model.lay_out([*((item.context, item.response) for item in items), *(each.asked for each in people)])
+        turns = [*(item.turn for item in items), *people]
+        rows = model.lay_out([(turn.context, turn.response) for turn in turns])
         order = sorted(range(len(rows)), key=lambda place: len(rows[place][0]))
         third = -(-len(order) // 3)  # three widths waste less padding than one
         parts = [model([rows[p] for p in order[start : start + third]]) for start in range(0, len(order), third)]
@@ -272,9 +274,7 @@ def mark(
         model, encoder = load_model(folder)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             heads = torch.from_numpy(score_heads(model, encoder, asked)).float()
-        logits, own_center, own_spread = _standardize(
-            heads[:, list(training.HEAD_OF_MARK)].clamp(1e-4, 1 - 1e-4).logit()
-        )
+        logits, own_center, own_spread = _standardize(heads[:, PLACES].clamp(1e-4, 1 - 1e-4).logit())
         if folder == shares[0][0]:  # what goes on learning keeps its scale
             center, spread = own_center, own_spread
         mixed = mixed + share * logits

@@ -144,6 +144,7 @@ class LabelledTurn:
     set_name: str = ""
     system: str = ""
     dialogue: str = ""
+    place: int = 0  # In the dialogue, where the set's reader tells it.
     split: str = ""
 
     @property
@@ -463,7 +464,7 @@ STATED = (
 
 @dataclass(frozen=True)
 class Population:
-    """System turns in their contexts, and their dialogues (file, id and order, as SpokenTurn names them)."""
+    """System turns in their contexts, and their dialogues (file, id and order, as training names them)."""
 
     turns: list[LabelledTurn]
     dialogues: frozenset[str]

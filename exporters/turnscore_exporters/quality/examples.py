@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken
+from turnscore_assessment.data.dialogues import SYSTEM, UNKNOWN, USER, LabelledTurn
 
 from turnscore_exporters.data.pairs import DULL_REPLIES, MarkovChain
-from turnscore_exporters.quality.spoken_turns import SpokenTurn, group_by_dialogue
+from turnscore_exporters.quality.spoken_turns import group_by_dialogue
 from turnscore_exporters.sentiment.model import LabelRules, garble, label_sentiment, score_vader
 
-UNKNOWN = math.nan
 # Words at which responses change their length class: a random negative is as long as the real response.
 LENGTH_STEPS = (4, 7, 10, 14, 19, 26)
 BAD_NEWS, GOOD_NEWS = -0.45, 0.6  # VADER's score of a user's turn from which an opposite mood is out of place. Chosen.
@@ -101,7 +100,7 @@ _LONGEST_INSULT = 90
 class Negatives:
     """Makes bad responses for the turns at hand; the same generator gives the same responses."""
 
-    def __init__(self, turns: Sequence[SpokenTurn]) -> None:
+    def __init__(self, turns: Sequence[LabelledTurn]) -> None:
         self._turns = turns
         self._by_length: dict[int, list[str]] = defaultdict(list)
         self._by_dialogue: dict[str, list[int]] = defaultdict(list)
@@ -109,7 +108,7 @@ class Negatives:
         for index, turn in enumerate(turns):
             self._by_length[length_class(turn.response)].append(turn.response)
             self._by_dialogue[turn.dialogue].append(index)
-            insults.update(text for text in (turn.response, turn.next_text or "") if is_insult(text))
+            insults.update(text for text in (turn.response, turn.next_user or "") if is_insult(text))
         self.insults = sorted(insults)
         self._chain = MarkovChain([turn.response for turn in turns])
         self._makers: dict[NegativeKind, _Maker] = {
@@ -191,33 +190,21 @@ def _same(left: str, right: str) -> bool:
     return re.findall(r"\w+", left.lower()) == re.findall(r"\w+", right.lower())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """A response in its context with its labels, UNKNOWN where there is none. `kind`: empty where really said."""
-
-    context: tuple[Spoken, ...]
-    response: str
-    kind: str = ""
-    relevant: float = UNKNOWN
-    fluent: float = UNKNOWN
-    engaging: float = UNKNOWN
-    sentiment: float = UNKNOWN
-    continues: float = UNKNOWN
-
-
 # Of the real responses, so many are stitched to a long one, with another long one that has one bad piece.
 LONG_SHARE = 0.08
 RULES = LabelRules()
 
 
-Group = list[Example]  # Examples of one context; the first one is what was really said.
+# Turns of one context, their labels named as the heads, `fits` among them; the first one is what was really said.
+Group = list[LabelledTurn]
+LEAST_SENTIMENT = -1.6
 
 
 class ExampleMaker:
     """Makes an epoch's groups of examples. The same seed and epoch give the same examples."""
 
     def __init__(
-        self, people: Sequence[SpokenTurn], negatives: Negatives, seed: int = 0, long_share: float = LONG_SHARE
+        self, people: Sequence[LabelledTurn], negatives: Negatives, seed: int = 0, long_share: float = LONG_SHARE
     ) -> None:
         self._people = people
         self._negatives = negatives
@@ -233,14 +220,7 @@ class ExampleMaker:
 
     def _group(self, index: int, generator: random.Random) -> Group:
         turn = self._people[index]
-        real = Example(
-            context=turn.context,
-            response=turn.response,
-            relevant=1.0,
-            fluent=1.0,
-            sentiment=_label_sentiment(turn),
-            continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
-        )
+        real = replace(turn, labels=_label(relevant=1.0, fluent=1.0) | _label_answer(turn))
         if generator.random() < self._long_share and self._later[index]:
             return self._long_group(index, real, generator)
         # Of the real responses that are not stitched, so many become a short reaction. Chosen.
@@ -248,7 +228,7 @@ class ExampleMaker:
             # In the mood of the user's turn, so that its words alone do not show a misfit.
             mood = _react(turn.context[-1][1], GLOOMY, CHEERFUL, generator)
             if mood:
-                real = replace(real, response=mood, engaging=UNKNOWN)
+                real = replace(real, response=mood)
         group = [real]
         # Responses for each real one.
         for kind in generator.choices(list(LABELS), [each.share for each in LABELS.values()], k=3):
@@ -257,23 +237,10 @@ class ExampleMaker:
                 kind = NegativeKind.RANDOM
                 made = self._negatives.make(index, kind, generator)
             if made is not None and all(made != each.response for each in group):
-                group.append(self._spoilt(real, made, kind))
+                group.append(_spoil(real, made, kind))
         return group
 
-    def _spoilt(self, real: Example, response: str, kind: NegativeKind) -> Example:
-        labels = LABELS[kind]
-        return Example(
-            context=real.context,
-            response=response,
-            kind=kind,
-            relevant=labels.relevant,
-            fluent=labels.fluent,
-            engaging=labels.engaging,
-            sentiment=max(-1.6, real.sentiment + labels.sentiment_shift),
-            continues=0.0,
-        )
-
-    def _long_group(self, index: int, real: Example, generator: random.Random) -> Group:
+    def _long_group(self, index: int, real: LabelledTurn, generator: random.Random) -> Group:
         """The real response and sound pieces after it; then the same with one bad piece at a random place."""
         pieces = [real.response, *self._later[index][: generator.randint(2, 8)]]
         group = [replace(real, response=join_pieces(pieces))]
@@ -283,16 +250,38 @@ class ExampleMaker:
             if made is None:
                 continue
             place = generator.randrange(len(pieces) + 1)
-            spoilt = self._spoilt(real, join_pieces([*pieces[:place], made, *pieces[place:]]), kind)
-            group.append(spoilt if kind != NegativeKind.RANDOM else replace(spoilt, relevant=0.3))
+            relevant = 0.3 if kind == NegativeKind.RANDOM else LABELS[kind].relevant
+            group.append(_spoil(real, join_pieces([*pieces[:place], made, *pieces[place:]]), kind, relevant))
         wrong = self._negatives.make(index, NegativeKind.RANDOM, generator)
         if wrong:
             others = self._later[generator.randrange(len(self._people))][:6]
-            group.append(self._spoilt(real, join_pieces([wrong, *others]), NegativeKind.RANDOM))
+            group.append(_spoil(real, join_pieces([wrong, *others]), NegativeKind.RANDOM))
         return group
 
 
-def _later_pieces(people: Sequence[SpokenTurn]) -> list[list[str]]:
+def _spoil(real: LabelledTurn, response: str, kind: NegativeKind, relevant: float | None = None) -> LabelledTurn:
+    """A made-up response in the place of the real one, as relevant as its kind where nothing else is given."""
+    own = LABELS[kind]
+    # Where the real one's is unknown, it is the least.
+    sentiment = max(LEAST_SENTIMENT, real.labels.get("sentiment", LEAST_SENTIMENT) + own.sentiment_shift)
+    labels = _label(
+        relevant=own.relevant if relevant is None else relevant,
+        fluent=own.fluent,
+        engaging=own.engaging,
+        overall=own.overall,
+        sentiment=sentiment,
+        continues=0.0,
+    )
+    return LabelledTurn(context=real.context, response=response, system=kind, labels=labels)
+
+
+def _label(relevant: float, fluent: float, **others: float) -> dict[str, float]:
+    """The rubric's marks by head, and how far the response fits; what is not known is left out."""
+    marks = {"fits": relevant, "relevant": 0.1 + 0.7 * relevant, "fluent": 0.1 + 0.75 * fluent, **others}
+    return {name: mark for name, mark in marks.items() if not math.isnan(mark)}
+
+
+def _later_pieces(people: Sequence[LabelledTurn]) -> list[list[str]]:
     """For each turn what its speaker said later in the dialogue: every second turn after it, at most eight."""
     places = {id(turn): index for index, turn in enumerate(people)}
     found: list[list[str]] = [[] for _ in people]
@@ -308,19 +297,14 @@ def join_pieces(pieces: Sequence[str]) -> str:
     return " ".join(piece if piece.rstrip()[-1:] in ".!?" else f"{piece.rstrip()}." for piece in pieces)
 
 
-def _label_sentiment(turn: SpokenTurn) -> float:
-    return UNKNOWN if turn.next_text is None else label_sentiment(turn.next_text, turn.response, RULES)
+def _label_answer(turn: LabelledTurn) -> dict[str, float]:
+    """What the other side did next, as far as it is known."""
+    labels = {} if turn.goes_on is None else {"continues": float(turn.goes_on)}
+    if turn.next_user is not None:
+        labels["sentiment"] = label_sentiment(turn.next_user, turn.response, RULES)
+    return labels
 
 
-def make_bot_examples(turns: Sequence[SpokenTurn]) -> list[Example]:
+def make_bot_examples(turns: Sequence[LabelledTurn]) -> list[LabelledTurn]:
     """Systems' turns with what the user did next; whether they fit is not known."""
-    return [
-        Example(
-            context=turn.context,
-            response=turn.response,
-            kind="bot",
-            sentiment=_label_sentiment(turn),
-            continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
-        )
-        for turn in turns
-    ]
+    return [replace(turn, labels=_label_answer(turn)) for turn in turns]

@@ -1,7 +1,7 @@
 """Turns to learn from: what people said to each other and to systems, and what systems said to people. Labels nothing.
 
 Every turn is seen from its speaker's side: in `context` the speaker is `system` and the other side `user`, so that a
-person's turn and a system's turn look alike to the model. `said_by_person` keeps them apart for the labels.
+person's turn and a system's turn look alike to the model. `system`, PERSON or BOT, keeps them apart for the labels.
 """
 
 import random
@@ -10,28 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_assessment.data import dialogues
-from turnscore_assessment.data.dialogues import RecordedDialogue, Spoken
+from turnscore_assessment.data.dialogues import LabelledTurn, RecordedDialogue
 
 CONTEXT_TURNS = 4  # Of a turn's context this many latest turns are kept; the model reads no more. Chosen.
 PERSON, BOT = "person", "bot"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpokenTurn:
-    """A turn in its context, and what became of it.
-
-    `dialogue` names the dialogue and `place` the turn's place in it. `next_text` is what the other side said next, None
-    at the end. `goes_on` is None where the set does not say whether the end was the other side's choice.
-    """
-
-    source: str
-    dialogue: str
-    place: int
-    context: tuple[Spoken, ...]
-    response: str
-    next_text: str | None
-    goes_on: bool | None
-    said_by_person: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +57,7 @@ SOURCES: tuple[TurnSource, ...] = (
 )
 
 
-def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenTurn]:
+def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[LabelledTurn]:
     """The drawn turns of one set, people's before systems'; BadFileError where a file is missing or broken."""
     turns = [
         turn
@@ -85,13 +67,12 @@ def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenT
         for turn in observe_dialogue(source, dialogue, file)
     ]
     generator = random.Random(f"{source.name} {seed}")  # noqa: S311
-    people = [turn for turn in turns if turn.said_by_person]
-    bots = [turn for turn in turns if not turn.said_by_person]
+    people, bots = ([turn for turn in turns if turn.system == kind] for kind in (PERSON, BOT))
     drawn = generator.sample(people, min(source.person_turns, len(people)))
     return drawn + generator.sample(bots, min(source.bot_turns, len(bots)))
 
 
-def observe_dialogue(source: TurnSource, dialogue: RecordedDialogue, file: str = "") -> Iterator[SpokenTurn]:
+def observe_dialogue(source: TurnSource, dialogue: RecordedDialogue, file: str = "") -> Iterator[LabelledTurn]:
     """Every turn with a text and a context before it."""
     turns = [turn for turn in dialogues.merge_turns(dialogue.turns) if turn.text.strip()]
     kinds = _kinds_of_speakers(dialogue)
@@ -99,18 +80,17 @@ def observe_dialogue(source: TurnSource, dialogue: RecordedDialogue, file: str =
         speaker = turns[place].speaker
         before = turns[max(0, place - CONTEXT_TURNS) : place]
         following = turns[place + 1].text if place + 1 < len(turns) else None
-        is_person = kinds.get(speaker, PERSON) == PERSON
-        yield SpokenTurn(
-            source=source.name,
+        kind = kinds.get(speaker, PERSON)
+        yield LabelledTurn(
+            system=kind,
             dialogue=f"{file} {dialogue.id} {dialogue.order}",
             place=place,
             context=tuple(
                 (dialogues.SYSTEM if turn.speaker == speaker else dialogues.USER, turn.text) for turn in before
             ),
             response=turns[place].text,
-            next_text=following,
-            goes_on=_goes_on(source, before[-1].text, following) if not is_person else following is not None or None,
-            said_by_person=is_person,
+            next_user=following,
+            labels=_label_going_on(source, kind, before[-1].text, following),
         )
 
 
@@ -120,15 +100,17 @@ def _kinds_of_speakers(dialogue: RecordedDialogue) -> dict[str, str]:
     return {dialogues.USER: PERSON, dialogues.SYSTEM: BOT}
 
 
-def _goes_on(source: TurnSource, before: str, following: str | None) -> bool | None:
+def _label_going_on(source: TurnSource, kind: str, before: str, following: str | None) -> dict[str, float]:
+    """No label where the set does not say whether the end was the other side's choice."""
     if following is not None:
-        return True if source.stops_observed else None
-    return False if source.stops_observed and not dialogues.says_goodbye(before) else None
+        return {"goes_on": 1.0} if kind == PERSON or source.stops_observed else {}
+    is_choice = kind == BOT and source.stops_observed and not dialogues.says_goodbye(before)
+    return {"goes_on": 0.0} if is_choice else {}
 
 
-def group_by_dialogue(turns: Sequence[SpokenTurn]) -> dict[str, list[SpokenTurn]]:
+def group_by_dialogue(turns: Sequence[LabelledTurn]) -> dict[str, list[LabelledTurn]]:
     """The turns of each dialogue in their order."""
-    groups: dict[str, list[SpokenTurn]] = {}
+    groups: dict[str, list[LabelledTurn]] = {}
     for turn in sorted(turns, key=lambda turn: (turn.dialogue, turn.place)):
         groups.setdefault(turn.dialogue, []).append(turn)
     return groups

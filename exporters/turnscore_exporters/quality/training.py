@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
-    MARKS,
     MODERN_FILE,
     SYSTEM,
     TURNS_FILE,
@@ -26,7 +25,6 @@ from turnscore_assessment.data.dialogues import (
     USER_TURNS_FILE,
     JudgedContext,
     LabelledTurn,
-    Spoken,
     read_development_sets,
     read_judged_contexts,
     read_judged_turns,
@@ -44,7 +42,7 @@ from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import QualityTrainOptions
 from turnscore_exporters.quality.bundle import score_turns
 from turnscore_exporters.quality.drills import make_filler, make_moods, make_short_answers, make_user_turn
-from turnscore_exporters.quality.examples import LABELS, ExampleMaker, Group, NegativeKind, Negatives, make_bot_examples
+from turnscore_exporters.quality.examples import ExampleMaker, Group, Negatives, make_bot_examples
 from turnscore_exporters.quality.model import (
     CONTINUES,
     FITS,
@@ -57,7 +55,7 @@ from turnscore_exporters.quality.model import (
     RowBuilder,
     answer_rows,
 )
-from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, read_source
+from turnscore_exporters.quality.spoken_turns import BOT, PERSON, SOURCES, read_source
 from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
 from turnscore_exporters.training.encoders import WEIGHTS_FILE, Encoder, chunks, load_encoder, save_model
 from turnscore_exporters.training.loop import (
@@ -73,7 +71,6 @@ from turnscore_exporters.training.loop import (
 
 # Batches whose judged contexts are drawn together and sorted by length, so that rows of a batch are of like width.
 SORTED_TOGETHER = 16
-HEAD_OF_MARK = tuple(HEADS.index(name) for name in MARKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,73 +102,38 @@ class JudgedRecipe:
 
 @dataclass(slots=True)
 class TrainingItem:
-    """A response to train on. Items of one `context_key` answer the same context; `real` was really said."""
+    """A turn to train on, its labels named as heads and reactions. Items of one `context_key` answer the same context.
 
-    context: tuple[Spoken, ...]
-    response: str
-    heads: list[float]
-    reactions: list[float] | None = None
+    The label `fits` is 1 where the response was really said.
+    """
+
+    turn: LabelledTurn
     context_key: int = -1
-    set_name: str = ""
-    fits: float = UNKNOWN
-    real: bool = False
     weight: float = 1.0
+
+    @property
+    def heads(self) -> list[float]:
+        return [self.turn.labels.get(name, UNKNOWN) for name in HEADS]
+
+    @property
+    def reactions(self) -> list[float] | None:
+        """None where nobody judged them; signals without a label were not shown."""
+        labels = self.turn.labels
+        return [labels.get(name, 0.0) for name in REACTIONS] if REACTIONS[0] in labels else None
 
 
 def judged_items(context: JudgedContext, key: int, generator: random.Random) -> list[TrainingItem]:
     """The responses of a judged context, and at times a filler with them."""
-    said, set_name = context[0].context, context[0].set_name
-    responses = list(context)
-    if generator.random() < 0.12 and (filler := make_filler(said, generator)):
-        responses.append(filler)
-    items = []
-    for response in responses:
-        heads = [UNKNOWN] * len(HEADS)
-        for name, place in zip(MARKS, HEAD_OF_MARK, strict=True):
-            heads[place] = response.labels.get(name, UNKNOWN)
-        items.append(TrainingItem(said, response.response, heads, context_key=key, set_name=set_name))
-    return items
-
-
-def marked_items(turns: Sequence[LabelledTurn], key: int, weight: float) -> list[TrainingItem]:
-    """Turns of one context with a teacher's marks."""
-    return [
-        TrainingItem(
-            turn.context,
-            turn.response,
-            [turn.labels.get(name, UNKNOWN) for name in HEADS],
-            context_key=key,
-            set_name="marked",
-            weight=weight,
-        )
-        for turn in turns
-    ]
+    turns = list(context)
+    if generator.random() < 0.12 and (filler := make_filler(turns[0].context, generator)):
+        turns.append(replace(filler, set_name=turns[0].set_name))
+    return [TrainingItem(turn, key) for turn in turns]
 
 
 def reaction_item(turn: LabelledTurn) -> TrainingItem:
     """A user turn in the response's place, seen from the user's side."""
     swapped = tuple((USER if speaker == SYSTEM else SYSTEM, text) for speaker, text in turn.context)
-    wanted = [turn.labels["satisfaction"], *(turn.labels.get(name, 0.0) for name in REACTIONS[1:])]
-    return TrainingItem(swapped, turn.response, [UNKNOWN] * len(HEADS), reactions=wanted)
-
-
-def group_items(group: Group, key: int, weight: float) -> list[TrainingItem]:
-    """What people really said, and what was made up, with the marks of the rubric for either."""
-    items = []
-    for each in group:
-        real = not each.kind
-        heads = [UNKNOWN] * len(HEADS)
-        heads[RELEVANT] = 0.1 + 0.7 * each.relevant
-        heads[HEADS.index("fluent")] = 0.1 + 0.75 * each.fluent
-        heads[HEADS.index("engaging")] = each.engaging
-        heads[SENTIMENT], heads[CONTINUES] = each.sentiment, each.continues
-        is_made = not real and each.kind != "bot"
-        heads[OVERALL] = LABELS[NegativeKind(each.kind)].overall if is_made else UNKNOWN
-        fits = each.relevant if real or is_made else UNKNOWN
-        items.append(
-            TrainingItem(each.context, each.response, heads, context_key=key, fits=fits, real=real, weight=weight)
-        )
-    return items
+    return TrainingItem(replace(turn, context=swapped))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +170,14 @@ def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list
             items = [item for key, each in enumerate(batch) for item in judged_items(each, key, generator)]
             items += [reaction_item(next(users)) for _ in range(recipe.user_turns)]
             for number in range(recipe.groups):
-                items += group_items(next(groups), 1000 + number, recipe.group_weight)
+                items += [TrainingItem(turn, 1000 + number, recipe.group_weight) for turn in next(groups)]
             for number in range(recipe.bots):
-                items += group_items(next(bots), 2000 + number, recipe.group_weight)
+                items += [TrainingItem(turn, 2000 + number, recipe.group_weight) for turn in next(bots)]
             for number in range(recipe.drills):
                 make = make_moods if generator.random() < recipe.mood_share else make_short_answers
                 items += judged_items(make(generator), 3000 + number, random.Random(0))  # noqa: S311
             for number in range(recipe.marked):
-                items += marked_items(next(marked), 4000 + number, recipe.marked_weight)
+                items += [TrainingItem(turn, 4000 + number, recipe.marked_weight) for turn in next(marked)]
             steps.append(items)
     return steps
 
@@ -252,7 +214,7 @@ def compute_loss(model: QualityModel, found: Outputs, items: Sequence[TrainingIt
         loss = loss + share * (each * weights[known]).sum() / weights[known].sum()
     loss = loss + recipe.pair_weight * compute_order_loss(outputs[:, OVERALL], heads[:, OVERALL], items)
     loss = loss + 0.5 * recipe.pair_weight * compute_order_loss(outputs[:, RELEVANT], heads[:, RELEVANT], items)
-    fits = torch.tensor([item.fits for item in items])
+    fits = torch.tensor([item.turn.labels.get("fits", UNKNOWN) for item in items])
     known = ~fits.isnan()
     if known.any():
         loss = loss + 0.5 * functional.binary_cross_entropy_with_logits(outputs[known, FITS], fits[known])
@@ -267,10 +229,10 @@ def compute_loss(model: QualityModel, found: Outputs, items: Sequence[TrainingIt
 def compute_order_loss(given: Tensor, wanted: Tensor, items: Sequence[TrainingItem]) -> Tensor:
     """Pairwise logistic loss over items of one context, and at a quarter over those of one set; ties count nothing."""
     keys = torch.tensor([item.context_key for item in items])
-    names = {name: number for number, name in enumerate({item.set_name for item in items})}
-    sets = torch.tensor([names[item.set_name] for item in items])
+    names = {name: number for number, name in enumerate({item.turn.set_name for item in items})}
+    sets = torch.tensor([names[item.turn.set_name] for item in items])
     same = (keys[:, None] == keys[None]) & (keys[:, None] >= 0)
-    near = (sets[:, None] == sets[None]) & torch.tensor([bool(item.set_name) for item in items])[:, None]
+    near = (sets[:, None] == sets[None]) & torch.tensor([bool(item.turn.set_name) for item in items])[:, None]
     apart = wanted[:, None] - wanted[None]
     weight = (same * 1.0 + (near & ~same) * 0.25) * (apart > 0.06)
     if not weight.any():
@@ -281,7 +243,9 @@ def compute_order_loss(given: Tensor, wanted: Tensor, items: Sequence[TrainingIt
 
 def _rank_loss(model: QualityModel, found: Outputs, items: Sequence[TrainingItem]) -> Tensor:
     """Cross entropy of each real response among all real ones of the batch, by compared vectors alone."""
-    real = torch.tensor([index for index, item in enumerate(items) if item.real and item.context])
+    real = torch.tensor(
+        [index for index, item in enumerate(items) if item.turn.labels.get("fits") == 1 and item.turn.context]
+    )
     count = len(real)
     if count < 2:
         return found.pooled.sum() * 0.0
@@ -334,7 +298,7 @@ def train_judged(
 
     def step_loss(step: int) -> Tensor:
         items = steps[step]
-        turns = builder.build([(item.context, item.response) for item in items])
+        turns = builder.build([(item.turn.context, item.turn.response) for item in items])
         with torch.autocast(device.type, dtype=torch.bfloat16):
             # Steps of which one sends gradients through the context rows.
             found = answer_rows(model, turns, fixed_context=step % 3 > 0)
@@ -385,7 +349,7 @@ def start_model(settings: QualitySettings, init_from: Path | None) -> tuple[Qual
     return model, encoder
 
 
-def read_spoken(folder: Path, seed: int) -> tuple[list[SpokenTurn], list[SpokenTurn]]:
+def read_spoken(folder: Path, seed: int) -> tuple[list[LabelledTurn], list[LabelledTurn]]:
     """What people and what systems said, but in dialogues, and with responses, that are not trained on."""
     judged = chain.from_iterable(read_judged_contexts(folder / name) for name in (TURNS_FILE, MODERN_FILE))
     held = {turn.response for each in judged for turn in each if turn.split != "train"}
@@ -396,7 +360,7 @@ def read_spoken(folder: Path, seed: int) -> tuple[list[SpokenTurn], list[SpokenT
         for turn in read_source(folder, source, seed)
         if turn.dialogue not in left_out and turn.response not in held
     ]
-    return [turn for turn in turns if turn.said_by_person], [turn for turn in turns if not turn.said_by_person]
+    return [turn for turn in turns if turn.system == PERSON], [turn for turn in turns if turn.system == BOT]
 
 
 def read_material(folder: Path, share: float, seed: int) -> Material:

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from turnscore_assessment.data.dialogues import UNKNOWN, LabelledTurn, part_of
+from turnscore_assessment.data.dialogues import LabelledTurn, part_of
 from turnscore_core.scorers.quality import HEADS, RowLayout
 from turnscore_core.scorers.reaction import REACTIONS
 from turnscore_exporters.errors import CheckpointError, EncoderError
@@ -114,7 +114,7 @@ def outputs_of(quality):
 
 
 def item(**marks):
-    return training.TrainingItem(CONTEXT, "ok", [marks.get(name, UNKNOWN) for name in HEADS], set_name="a")
+    return training.TrainingItem(LabelledTurn(context=CONTEXT, response="ok", labels=marks, set_name="a"))
 
 
 def test_what_is_unknown_costs_nothing(model):
@@ -148,7 +148,7 @@ RECIPE = training.JudgedRecipe(judged=4, user_turns=1, groups=0, bots=0, drills=
 
 def test_a_user_turn_is_seen_from_the_users_side():
     made = training.reaction_item(USER)
-    assert made.context == (("system", "hi"), ("user", "what did you do"))
+    assert made.turn.context == (("system", "hi"), ("user", "what did you do"))
     assert made.reactions == [0.25, *(float(name == "corrects") for name in REACTIONS[1:])]
 
 

@@ -7,7 +7,7 @@ from support.exporter_data import write_rows, write_sentiment_data
 from turnscore_assessment.data import dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.quality import examples
-from turnscore_exporters.quality.spoken_turns import SpokenTurn, TurnSource, observe_dialogue, read_source
+from turnscore_exporters.quality.spoken_turns import TurnSource, observe_dialogue, read_source
 
 TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, person_turns=99, bot_turns=99)
 
@@ -22,9 +22,9 @@ def dialogue(*texts, speakers=("user", "system")):
 
 def test_every_turn_is_told_from_its_speakers_side():
     hello, fine, bye = observe_dialogue(TOLD, dialogue("hi", "hello", "i am fine", "bye"))
-    assert (hello.context, hello.response, hello.said_by_person) == ((("user", "hi"),), "hello", False)
-    assert (fine.context, fine.said_by_person) == ((("system", "hi"), ("user", "hello")), True)
-    assert (bye.next_text, fine.next_text) == (None, "bye")
+    assert (hello.context, hello.response, hello.system) == ((("user", "hi"),), "hello", "bot")
+    assert (fine.context, fine.system) == ((("system", "hi"), ("user", "hello")), "person")
+    assert (bye.next_user, fine.next_user) == (None, "bye")
     *_, last = observe_dialogue(TOLD, dialogue(*"abcdefgh"))
     assert [text for _, text in last.context] == ["d", "e", "f", "g"], "the latest turns alone"
 
@@ -44,7 +44,7 @@ def test_a_source_draws_no_more_turns_than_it_says(tmp_path):
     write_sentiment_data(tmp_path)
     source = TurnSource(name="dstc9", files=("dstc9_interactive.jsonl.gz",), person_turns=7, bot_turns=5)
     turns = read_source(tmp_path, source)
-    assert sum(turn.said_by_person for turn in turns) == 7
+    assert sum(turn.system == "person" for turn in turns) == 7
     assert len(turns) == 12
     assert turns == read_source(tmp_path, source)
 
@@ -103,8 +103,8 @@ def test_the_population_holds_no_dialogue_that_the_sentiment_model_drew_from(tmp
 
 def turn(dialogue, place, response, *context):
     said = tuple(("user" if (len(context) - at) % 2 else "system", text) for at, text in enumerate(context))
-    known = {"source": "own", "next_text": "i like it", "goes_on": True, "said_by_person": True}
-    return SpokenTurn(**known, dialogue=dialogue, place=place, context=said, response=response)
+    known = {"next_user": "i like it", "labels": {"goes_on": 1.0}, "system": "person"}
+    return dialogues.LabelledTurn(**known, dialogue=dialogue, place=place, context=said, response=response)
 
 
 TURNS = [
@@ -167,9 +167,9 @@ def test_a_group_begins_with_what_was_really_said(negatives):
     groups = list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
     assert len(groups) == len(TURNS)
     for real, *spoilt in groups:
-        assert (real.kind, real.relevant, real.fluent) == ("", 1.0, 1.0)
+        assert (real.system, real.labels["fits"], real.labels["continues"]) == ("person", 1.0, 1.0)
         assert all(each.context == real.context and each.response != real.response for each in spoilt)
-        assert all(each.relevant < 0.5 and each.continues == 0.0 for each in spoilt)
+        assert all(each.labels["fits"] < 0.5 and each.labels["continues"] == 0.0 for each in spoilt)
     assert groups == list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(0))
     assert groups != list(examples.ExampleMaker(TURNS, negatives, long_share=0).epoch(1))
 
