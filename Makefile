@@ -177,7 +177,7 @@ integrations:  ## Tests hooks and writers with the real frameworks, each in an e
 
 comma := ,
 # What is installed beyond the distributions: redis needs async-timeout before Python 3.11.3, and machines without a GPU are
-# given torch's CPU build by exactly this pin.
+# given torch's CPU build by exactly this pin. What images lack: hf-xet, 11 MB, downloads files of a hub, which no image asks.
 LOCK = $(DEV)/bin/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	$(addprefix --unsafe-package=turnscore,-core -client -assessment -exporters -corpus) --unsafe-package=turnscore
 editable = printf -- '-e %s\n' 'clients[cli,grpc,websocket]' $(1)
@@ -187,5 +187,5 @@ lock: $(DEV)/.ready  ## Pins the dependencies
 	$(call editable,'core[gpu]' '.[gpu$(comma)otel]') | $(LOCK) --constraint=requirements/serve.txt --output-file=requirements/serve-gpu.txt -
 	{ $(call editable,'core[cpu]' '.[dev]' 'assessment[judge$(comma)postgres]' exporters 'corpora[report]'); echo torch==2.13.0; } | \
 		$(LOCK) --constraint=requirements/serve.txt --output-file=requirements/dev.txt -
-	for kind in cpu:serve cuda:serve-gpu; do echo async-timeout | $(LOCK) --no-annotate --generate-hashes \
+	for kind in cpu:serve cuda:serve-gpu; do echo async-timeout | $(LOCK) --no-annotate --generate-hashes --unsafe-package=hf-xet \
 		--output-file=requirements/image-$${kind%:*}.txt requirements/$${kind#*:}.txt - || exit 1; done
