@@ -7,12 +7,18 @@ from collections import Counter
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support.fakes import FakeScorer
 from support.transports import http_client, ready_runtime
 from turnscore_core.inference.devices import Machine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core has a process of tests already
+# The same examples each time; how long they take says more of the machine than of the code.
+_SLOW = [HealthCheck.too_slow]
+STEADY = settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW)
+settings.register_profile("steady", STEADY)
+settings.load_profile("steady")
 
 
 @pytest.hookimpl(wrapper=True)

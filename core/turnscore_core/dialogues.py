@@ -100,7 +100,8 @@ def check_count(field: str, turns: Sequence[object], limits: Limits) -> None:
 
 def check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
     """Raises TooLargeError for more turns, or a longer one, than the limits allow."""
-    check_count(field, turns, limits)
+    if len(turns) > limits.max_turns:
+        check_count(field, turns, limits)
     most = limits.max_text_chars
     for index, turn in enumerate(turns):
         if len(turn.text) > most:

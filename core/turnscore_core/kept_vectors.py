@@ -69,28 +69,20 @@ class KeptVectors:
         """Whether anything may be kept at all."""
         return self._store.max_bytes > 0
 
-    def find_missing(self, role: str, rows: Iterable[TokenRow]) -> list[TokenRow]:
-        """The rows that are not kept in that role; the others become the most recently used, and count as no hits."""
-        keys, entries, missing = self._keys(role, rows), self._store.entries, []
-        with self._store.lock:
-            for row, key in keys.items():
-                if key in entries:
-                    entries.move_to_end(key)
-                else:
-                    missing.append(row)
-        return missing
+    def find(self, role: str, rows: Iterable[TokenRow], counted_as: str = "") -> dict[TokenRow, Vectors]:
+        """What is kept of rows of token ids in that role, which become the most recently used.
 
-    def find(self, role: str, rows: Iterable[TokenRow], counted_as: str | None = None) -> dict[TokenRow, Vectors]:
-        """What is kept of rows of token ids in that role; hits and misses are counted under it, or otherwise."""
-        keys, entries, counted = self._keys(role, rows), self._store.entries, self._store.counted
-        name, found = counted_as or role, {}
+        Hits and misses are counted under that name; not at all without one.
+        """
+        keys, entries, counted, found = self._keys(role, rows), self._store.entries, self._store.counted, {}
         with self._store.lock:
             for row, key in keys.items():
                 if (entry := entries.get(key)) is not None:
                     entries.move_to_end(key)
                     found[row] = entry[0]
-            counted.hits[name] = counted.hits.get(name, 0) + len(found)
-            counted.misses[name] = counted.misses.get(name, 0) + len(keys) - len(found)
+            if counted_as:
+                counted.hits[counted_as] = counted.hits.get(counted_as, 0) + len(found)
+                counted.misses[counted_as] = counted.misses.get(counted_as, 0) + len(keys) - len(found)
         return found
 
     def keep(self, role: str, vectors: Mapping[TokenRow, Vectors]) -> None:

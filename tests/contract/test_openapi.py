@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from generated_docs import openapi_document
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from support.every_way import SCHEMA, assert_documented
 from support.fakes import FakeEncoder, FakeScorer
 from support.transports import served_app
@@ -35,9 +35,7 @@ async def test_every_example_of_the_document_is_answered_by_any_service_with_an_
 
 
 # A busy machine takes long to draw a batch, which says nothing about the service.
-fuzzed = settings(
-    max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+fuzzed = settings(max_examples=12)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.e2e
 
 
 @SCHEMA.include(path_regex="/v1/(score|rank)").parametrize()
-@settings(max_examples=5, deadline=None, derandomize=True, database=None)
+@settings(max_examples=5)
 def test_no_text_makes_a_scorer_fail(case, service):
     ask_what_is_loaded(case)
     assert_documented(case, service.url)

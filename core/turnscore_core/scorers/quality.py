@@ -206,8 +206,6 @@ class SplitEncoder:
         Older texts are found or computed only for a turn that may still be stuck by those.
         """
         suspects = [turn for turn in turns if turn.suspect is not None]
-        if not suspects:
-            return [0.0] * len(turns)
         rows = dict.fromkeys(row for turn in suspects for row in turn.suspect_rows)
         known = {row: self._mean_of(role, read[row]) for role, read in vectors.items() for row in rows if row in read}
         hopeful = [turn for turn in suspects if turn.sameness(known) >= STUCK_FROM]
@@ -229,7 +227,7 @@ class SplitEncoder:
             RESPONSE: dict.fromkeys(map(attrgetter("response"), turns)),
             CONTEXT: dict.fromkeys(chain.from_iterable(map(attrgetter("context"), turns))),
         }
-        known = {role: self.kept.find(role, rows) for role, rows in wanted.items()}
+        known = {role: self.kept.find(role, rows, role) for role, rows in wanted.items()}
         missing = dict.fromkeys([row for role, rows in wanted.items() for row in rows if row not in known[role]])
         if missing:
             computed = self._compute(list(missing))
@@ -496,8 +494,8 @@ class HeadScorer(Scorer):
     def for_queue(self, pack: TokenPack) -> TokenPack:
         """The response is new most often; what is kept of the context counts for what the second graph does with it."""
         response, *said = pack.rows
-        missing = self._encoder.kept.find_missing(CONTEXT, said)
-        context = [row if row in missing else row[: -(-len(row) // TOKENS_PER_KEPT)] for row in said]
+        known = self._encoder.kept.find(CONTEXT, said)
+        context = [row[: -(-len(row) // TOKENS_PER_KEPT)] if row in known else row for row in said]
         return replace(pack, rows=(response, *context))
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
@@ -549,26 +547,26 @@ class HeadScorer(Scorer):
             return None
         marks = self._tokenizer.first_id, self._tokenizer.separator_id
         laid = lay_out_rows([(False, ids)], (), self._layout, *marks)
-        missing = self._encoder.kept.find_missing(CONTEXT, laid.context)
-        return TokenPack(rows=laid.context, answers=(), tokens=(), structure=laid) if missing else None
+        is_known = self._encoder.kept.find(CONTEXT, laid.context)
+        return None if is_known else TokenPack(rows=laid.context, answers=(), tokens=(), structure=laid)
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One score a turn; none for what is only read."""
         if ahead := [pack for pack in batch if not pack.answers]:
-            self._encoder.read_ahead(_structures(ahead))
+            self._encoder.read_ahead(list(map(attrgetter("structure"), ahead)))
             batch = [pack for pack in batch if pack.answers]
         if not batch:
             return []
-        turns = _structures(batch)
+        turns: list[TurnRows] = list(map(attrgetter("structure"), batch))
         vectors = self._encoder.read(turns)
         features = self._encoder.run(turns, vectors)
         if any(map(attrgetter("scorers"), batch)):
             scores = self._conclude_all(batch, features)
         else:
             scores = self.read_features(batch, features)
-        sameness = self._encoder.measure_sameness(turns, vectors)
-        if max(sameness) < STUCK_FROM:
+        if not any(map(attrgetter("suspect"), turns)):
             return scores
+        sameness = self._encoder.measure_sameness(turns, vectors)
         same = chain.from_iterable([each] * len(pack.answers) for each, pack in zip(sameness, batch, strict=True))
         return [
             replace(score, warnings=(STUCK,)) if each >= STUCK_FROM else score
@@ -612,7 +610,7 @@ class HeadScorer(Scorer):
 
         Equal texts of a batch are computed once, and texts whose vectors are kept not at all.
         """
-        return self._encoder.run(_structures(batch))
+        return self._encoder.run(list(map(attrgetter("structure"), batch)))
 
     def answer(self, features: Array) -> Floats:
         """The heads [turns, heads] for features [turns, columns]."""
@@ -674,7 +672,3 @@ class QualityScorer(HeadScorer):
                 details[name] = interpolate(head, curve)
             scores.append(RawScore(value, details))
         return scores
-
-
-def _structures(batch: Sequence[TokenPack]) -> list[TurnRows]:
-    return cast("list[TurnRows]", list(map(attrgetter("structure"), batch)))

@@ -18,7 +18,7 @@ TEXTS = st.text(st.sampled_from("a1=+-@'\",;\r\n\t é\u2028"), max_size=8)
 TABLES = st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=6)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 @given(TABLES)
 @example([["hello\r=1+1", "a\rb", "'=1"], ["\r\n", "''=1", "-1"]])
 def test_any_text_is_read_back_and_is_no_formula(rows):

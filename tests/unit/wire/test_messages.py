@@ -5,14 +5,12 @@ from itertools import pairwise
 
 import pytest
 import turnscore_wire as wire
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import join_texts
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
-
-quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(str.strip)
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,c2VjcmV0"}}
@@ -59,7 +57,6 @@ def turns_of(dialogue):
     return [wire.Turn(speaker="user" if role == "user" else "system", text=text) for role, text in dialogue]
 
 
-@quick
 @given(st.data(), DIALOGUE)
 def test_what_is_said_is_the_dialogue_in_every_form_and_every_place_is_kept(data, dialogue):
     messages, places = [], []
@@ -73,7 +70,6 @@ def test_what_is_said_is_the_dialogue_in_every_form_and_every_place_is_kept(data
     assert found.skipped == json.dumps(messages).count(json.dumps(IMAGE))
 
 
-@quick
 @given(st.data(), st.lists(TEXT, min_size=1, max_size=4), LOOP)
 def test_the_assistants_texts_around_tools_are_one_turn_until_the_user_speaks(data, texts, loop):
     messages = [{"role": "user", "content": "hi"}]
@@ -96,7 +92,6 @@ def test_two_texts_without_tools_between_stay_two_turns():
     assert mapped([{"role": "assistant", "content": each} for each in ("hi.", "hello?")]).indices == [0, 1]
 
 
-@quick
 @given(st.data(), DIALOGUE, LOOP)
 def test_what_a_client_sends_says_the_same_over_both_transports_and_nothing_unread(data, dialogue, loop):
     messages = [data.draw(PROMPTS), *loop, *(data.draw(forms(role, text)) for role, text in dialogue)]
@@ -111,7 +106,6 @@ def test_what_a_client_sends_says_the_same_over_both_transports_and_nothing_unre
     assert "base64" not in sent
 
 
-@quick
 @given(st.data(), DIALOGUE, LOOP)
 def test_a_conversation_that_hears_messages_in_pieces_has_the_turns_of_the_whole(data, dialogue, loop):
     messages = []
@@ -131,7 +125,6 @@ def test_a_conversation_that_hears_messages_in_pieces_has_the_turns_of_the_whole
     assert transcript.taken + len(transcript.waiting) == len(messages)
 
 
-@quick
 @given(st.lists(TEXT | st.just(""), max_size=5))
 def test_joined_texts_keep_every_character_and_grow_together_nowhere(texts):
     joined, spoken = join_texts(texts), [text for text in texts if text]

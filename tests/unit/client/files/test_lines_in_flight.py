@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.files import line_of, patient_with
 from turnscore_client import AsyncTurnScoreClient, DeadlineExceededError, OverloadedError
@@ -111,7 +111,6 @@ async def test_a_line_that_takes_long_gets_more_time_at_each_attempt():
 EVENTS = st.lists(st.tuples(st.sampled_from(["answer", "refuse", "gone"]), st.integers(0, 3000)), max_size=60)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.integers(1, 64), EVENTS)
 def test_whatever_comes_the_limit_stays_within_its_bounds_and_hints_are_kept(most, events):
     async def live():

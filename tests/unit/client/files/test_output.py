@@ -29,7 +29,7 @@ def content(path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40)
 @given(share=st.floats(0, 1))
 def test_a_file_that_breaks_off_anywhere_keeps_its_whole_rows_and_goes_on(tmp_path_factory, name, share):
     path = tmp_path_factory.mktemp("cut") / name

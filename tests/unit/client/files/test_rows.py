@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.files import line_of, patient_with
 from turnscore_client._errors import InvalidRequestError
@@ -40,7 +40,6 @@ def can_be_read(turn):
     return "\0" not in turn["text"] and len(turn["text"]) <= 20
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(LINE)
 def test_every_turn_keeps_its_fields_and_has_its_own_scores_or_the_reason_why_not(line):
     raw = json.dumps(line).encode()
