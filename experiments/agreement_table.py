@@ -29,9 +29,9 @@ from development_sets import (
     score_sets,
     to_results,
 )
-from turnscore_assessment.agreement.scoring import load_bundles, make_turn
+from turnscore_assessment.agreement.scoring import load_bundles
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
+from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, LabelledTurn, alternate
 from turnscore_assessment.errors import AgreementError
 from turnscore_assessment.figures import CONFIDENCE, Floats, draw_dialogues, find_interval
 from turnscore_assessment.files import read_rows, to_json_text, write_text
@@ -71,8 +71,9 @@ def measure_relevance(
 def _call_relevant(loaded: LoadedScorer, rows: Sequence[dict[str, Any]]) -> Floats:
     """The share of each context's responses, by kind [rows, kinds], that counts as relevant."""
     asked = [
-        (place, column, make_turn(alternate([text for text in row["context"] if text.strip()]), response))
+        (place, column, LabelledTurn(context=context, response=response).to_score())
         for place, row in enumerate(rows)
+        for context in [alternate([text for text in row["context"] if text.strip()])]
         for column, kind in enumerate(ADVERSARIAL_KINDS)
         for response in row[kind]
         if response.strip()

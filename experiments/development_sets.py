@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.agreement.scoring import VALUE, average_parts, make_turn
+from turnscore_assessment.agreement.scoring import VALUE, average_parts
 from turnscore_assessment.data.dialogues import (
     SET_NAME,
     SYSTEM,
@@ -101,7 +101,7 @@ def _make_item(turns: Sequence[LabelledTurn]) -> JudgedItem:
         dialogue=first.dialogue,
         system=first.system,
         rating=average([turn.rating for turn in turns]),
-        turns=[make_turn(turn.context, turn.response) for turn in turns],
+        turns=[turn.to_score() for turn in turns],
     )
 
 
@@ -149,7 +149,7 @@ def _read_assessed(folder: Path) -> JudgedSet:
 def _system_turns(dialogue: RecordedDialogue) -> list[TurnToScore]:
     said = [(turn.speaker, turn.text) for turn in dialogue.turns]
     return [
-        make_turn(said[:place], text)
+        LabelledTurn(context=tuple(said[:place]), response=text).to_score()
         for place, (speaker, text) in enumerate(said)
         if speaker == SYSTEM and text.strip()
     ]

@@ -16,7 +16,6 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.data.dialogues import (
     DAILYDIALOG,
@@ -124,7 +123,7 @@ def is_bad(turn: LabelledTurn) -> bool:
 
 def score_rated(loaded: LoadedScorer, turns: Sequence[LabelledTurn]) -> list[float]:
     """The turns' values as the service gives them."""
-    asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
+    asked = [loaded.trim(turn.to_score()) for turn in turns]
     return [raw.value for raw in score_turns(loaded, asked)]
 
 
@@ -187,7 +186,8 @@ def renew_value(
         return write_self_test(first, manifest, build_self_test(turns, own))
 
     def score(asked: Sequence[Asked]) -> NDArray[np.float64]:
-        return serve_turns(QualityScorer(reading, backend), [make_turn(*each) for each in asked]).heads
+        turns = [LabelledTurn(context=tuple(context), response=response).to_score() for context, response in asked]
+        return serve_turns(QualityScorer(reading, backend), turns).heads
 
     reading = write(options.value.model_dump(mode="json"), {})
     formula = fit_value(score, folder).model_dump(mode="json")

@@ -19,7 +19,6 @@ import typer
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
     ADVERSARIAL_FILE,
     ADVERSARIAL_KINDS,
@@ -74,7 +73,8 @@ def score(asked: Sequence[tuple[Sequence[Spoken], str]], name: str = "quality") 
     """The starter bundle of that name, and its scores of responses in their contexts."""
     bundle = read_starter(name)
     loaded = load_scorer(bundle, choose_variant(bundle), threads=1)
-    return loaded, score_turns(loaded, [make_turn(*each) for each in asked])
+    turns = [LabelledTurn(context=tuple(context), response=response) for context, response in asked]
+    return loaded, score_turns(loaded, [turn.to_score() for turn in turns])
 
 
 def ask(asked: Sequence[tuple[Sequence[Spoken], str]], name: str = "quality") -> Floats:

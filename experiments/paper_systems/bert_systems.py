@@ -13,9 +13,10 @@ from sklearn.linear_model import LinearRegression
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.figures import compute_auc
 from turnscore_core.scorers.usr import UsrFormula
-from turnscore_exporters.data.pairs import TextPair
+from turnscore_exporters.data.pairs import make_exchange
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import apply_formula, find_telling, make_formula, score_parts
 from turnscore_exporters.pair_models.models import (
@@ -39,12 +40,12 @@ PAIR_DECAY, PAIR_BATCH = 1e-4, 256
 
 def train_pair_network(
     network: PairNetwork,
-    exchanges: Sequence[TextPair],
+    exchanges: Sequence[LabelledTurn],
     negatives: RandomNegatives,
     vectors: FrozenVectors,
     settings: LoopSettings,
     *,
-    extra: Sequence[TextPair] = (),
+    extra: Sequence[LabelledTurn] = (),
     best: BestWeights | None = None,
     state_path: Path | None = None,
 ) -> None:
@@ -56,8 +57,8 @@ def train_pair_network(
 
     def step_loss(step: int) -> Tensor:
         judged = compose_step(exchanges, negatives, step, settings.seed, extra=extra)
-        logits = network(vectors.of([each.query for each in judged]), vectors.of([each.reply for each in judged]))
-        return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.label for each in judged]))
+        logits = network(vectors.of([each.query for each in judged]), vectors.of([each.response for each in judged]))
+        return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.rating for each in judged]))
 
     settings = replace(settings, weight_decay=PAIR_DECAY, optimizer=FUSED_ADAM)
     train(network, step_loss, settings, state_path=state_path, follower=best)
@@ -66,12 +67,12 @@ def train_pair_network(
 def choose_by_auc(
     network: PairNetwork,
     vectors: FrozenVectors,
-    exchanges: Sequence[TextPair],
+    exchanges: Sequence[LabelledTurn],
     wrong: Sequence[str],
     settings: LoopSettings,
 ) -> BestWeights:
     """Keeps the weights with the greatest AUC of the exchanges' replies against as many `wrong` ones."""
-    pairs = [(each.query, each.reply) for each in exchanges]
+    pairs = [(each.query, each.response) for each in exchanges]
     pairs += [(each.query, other) for each, other in zip(exchanges, wrong, strict=True)]
     labels = [1] * len(exchanges) + [0] * len(wrong)
 
@@ -85,21 +86,21 @@ def choose_by_auc(
 
 
 def compose_step(
-    exchanges: Sequence[TextPair],
+    exchanges: Sequence[LabelledTurn],
     negatives: RandomNegatives,
     step: int,
     seed: int,
     *,
     batch_size: int = PAIR_BATCH,
-    extra: Sequence[TextPair] = (),
-) -> list[TextPair]:
+    extra: Sequence[LabelledTurn] = (),
+) -> list[LabelledTurn]:
     """True replies, as many wrong ones to the same queries, and as many of `extra`."""
     half = max(1, batch_size // 2)
     epoch = step // -(-len(exchanges) // half)
     chosen = choose_batch(len(exchanges), half, step, seed)
-    true = [TextPair(exchanges[index].query, exchanges[index].reply, 1.0) for index in chosen]
+    true = [make_exchange(exchanges[index].query, exchanges[index].response, 1.0) for index in chosen]
     drawn = [(index, negatives.draw(index, epoch)) for index in chosen]
-    wrong = [TextPair(exchanges[index].query, exchanges[other].reply, 0.0) for index, other in drawn]
+    wrong = [make_exchange(exchanges[index].query, exchanges[other].response, 0.0) for index, other in drawn]
     more = [extra[index] for index in choose_batch(len(extra), half, step, seed)] if extra else []
     return [*true, *wrong, *more]
 
@@ -114,7 +115,7 @@ Judge = Callable[[Sequence[tuple[str, str]]], Floats]
 Vectors = NDArray[np.float32]
 
 
-def find_candidates(exchanges: Sequence[TextPair], queries: Vectors, seed: int = 0) -> list[tuple[int, str]]:
+def find_candidates(exchanges: Sequence[LabelledTurn], queries: Vectors, seed: int = 0) -> list[tuple[int, str]]:
     """Several (index, text) for each exchange: replies to the most similar queries, and altered copies.
 
     `queries` [exchanges, width] are the queries' vectors, scaled to length 1. PONE also writes replies by a language
@@ -126,10 +127,10 @@ def find_candidates(exchanges: Sequence[TextPair], queries: Vectors, seed: int =
         for row in range(len(likeness)):
             index = start + row
             near = _nearest(likeness[row], index, exchanges)
-            found += [(index, exchanges[other].reply) for other in near]
+            found += [(index, exchanges[other].response) for other in near]
             generator = random.Random(f"{seed} {index}")
             for _ in range(COPIES - len(near)):
-                found.append((index, alter_reply(exchanges[index].reply, generator)))
+                found.append((index, alter_reply(exchanges[index].response, generator)))
     return found
 
 
@@ -149,18 +150,18 @@ def alter_reply(reply: str, generator: random.Random) -> str:
 
 
 def filter_candidates(
-    exchanges: Sequence[TextPair], candidates: Sequence[tuple[int, str]], judge: Judge, sure: float = SURE
-) -> list[TextPair]:
+    exchanges: Sequence[LabelledTurn], candidates: Sequence[tuple[int, str]], judge: Judge, sure: float = SURE
+) -> list[LabelledTurn]:
     """The candidates that `judge` is sure of, with its label."""
     pairs = [(exchanges[index].query, text) for index, text in candidates]
-    kept: list[TextPair] = []
+    kept: list[LabelledTurn] = []
     for (query, text), probability in zip(pairs, judge(pairs), strict=True):
         if probability >= 1 - sure or probability <= sure:
-            kept.append(TextPair(query, text, float(probability >= 0.5)))
+            kept.append(make_exchange(query, text, float(probability >= 0.5)))
     return kept
 
 
-def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[TextPair]) -> list[int]:
+def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[LabelledTurn]) -> list[int]:
     most = min(4 * NEAREST, len(likeness) - 1)
     ranked = np.argpartition(-likeness, most)[: most + 1]
     ranked = ranked[np.argsort(-likeness[ranked], kind="stable")]
@@ -170,7 +171,7 @@ def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[Text
 
 WEIGHT_DECAY = 0.01
 
-Draw = Callable[[int], list[TextPair]]  # Gives the judgements of a step.
+Draw = Callable[[int], list[LabelledTurn]]  # Gives the judgements of a step.
 
 
 def train_joint(
@@ -188,8 +189,8 @@ def train_joint(
     def step_loss(step: int) -> Tensor:
         chosen = draw(step)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits = read_logits(checkpoint, [(each.query, each.reply) for each in chosen])
-        labels, weight = torch.tensor([each.label for each in chosen]), torch.tensor(class_weight)
+            logits = read_logits(checkpoint, [(each.query, each.response) for each in chosen])
+        labels, weight = torch.tensor([each.rating for each in chosen]), torch.tensor(class_weight)
         return functional.binary_cross_entropy_with_logits(logits.float(), labels, pos_weight=weight)
 
     train(model, step_loss, settings, state_path=state_path)
@@ -202,7 +203,7 @@ NOT_PREDICTED = -100  # The label of a token that is not predicted.
 
 def train_masked(
     checkpoint: PairCheckpoint,
-    exchanges: Sequence[TextPair],
+    exchanges: Sequence[LabelledTurn],
     settings: LoopSettings,
     *,
     batch_size: int,
@@ -214,7 +215,7 @@ def train_masked(
 
     def step_loss(step: int) -> Tensor:
         chosen = [exchanges[index] for index in choose_batch(len(exchanges), batch_size, step, settings.seed)]
-        rows = checkpoint.lay_out([(each.query, each.reply) for each in chosen])
+        rows = checkpoint.lay_out([(each.query, each.response) for each in chosen])
         inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
         inputs["input_ids"], wanted = hide_tokens(inputs["input_ids"], checkpoint)
         with torch.autocast("cpu", dtype=torch.bfloat16):

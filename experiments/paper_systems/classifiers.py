@@ -14,8 +14,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.figures import bootstrap, compute_auc, compute_balanced_accuracy
-from turnscore_exporters.data.pairs import ConvaiSplit, EngagementData, Labels, TextPair, read_engagement_data
+from turnscore_exporters.data.pairs import ConvaiSplit, EngagementData, Labels, read_engagement_data
 from turnscore_exporters.engagement.training import TestSet, list_test_sets, measure_lengths, texts_of
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
@@ -36,15 +37,15 @@ class SvmClassifier:
     Counts and scales come from the training pairs alone.
     """
 
-    def __init__(self, pairs: Sequence[TextPair], seed: int = 0) -> None:
+    def __init__(self, pairs: Sequence[LabelledTurn], seed: int = 0) -> None:
         self._counter = CountVectorizer(
             tokenizer=split_words, token_pattern=None, ngram_range=N_GRAMS, min_df=LEAST_TEXTS, binary=True
         )
-        self._counter.fit([text for pair in pairs for text in (pair.query, pair.reply)])
-        lengths = _measure_replies([pair.reply for pair in pairs])
+        self._counter.fit([text for pair in pairs for text in (pair.query, pair.response)])
+        lengths = _measure_replies([pair.response for pair in pairs])
         self._most = np.maximum(lengths.max(0), 1.0)
         self._svm = LinearSVC(C=REGULARISATION, class_weight="balanced", random_state=seed, max_iter=MOST_ROUNDS)
-        self._svm.fit(self._read(texts_of(pairs)), [pair.label for pair in pairs])
+        self._svm.fit(self._read(texts_of(pairs)), [pair.rating for pair in pairs])
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """Signed distance from the border, above 0 for engaging."""
@@ -75,8 +76,8 @@ class BiRnnClassifier:
 
 
 def train_bi_rnn(
-    pairs: Sequence[TextPair],
-    validation: Sequence[TextPair],
+    pairs: Sequence[LabelledTurn],
+    validation: Sequence[LabelledTurn],
     vectors: WordVectors,
     settings: LoopSettings,
     state_path: Path | None = None,
@@ -84,12 +85,12 @@ def train_bi_rnn(
     """Trains on the cross entropy weighted by inverse class frequency; keeps the step with the best validation AUC."""
     torch.manual_seed(settings.seed)
     network = BiRnnNetwork(vectors.width)
-    weight = weigh_classes([int(pair.label) for pair in pairs])
+    weight = weigh_classes([int(pair.rating) for pair in pairs])
     texts = texts_of(pairs)
 
     def step_loss(step: int) -> Tensor:
         chosen = choose_batch(len(pairs), BATCH_SIZE, step, settings.seed)
-        labels = torch.tensor([int(pairs[index].label) for index in chosen])
+        labels = torch.tensor([int(pairs[index].rating) for index in chosen])
         return functional.cross_entropy(
             ask_network(network, vectors, [texts[index] for index in chosen]), labels, weight
         )
@@ -98,7 +99,7 @@ def train_bi_rnn(
         network.eval()
         scores = BiRnnClassifier(network=network, vectors=vectors).score_pairs(texts_of(validation))
         network.train()
-        return compute_auc(scores, [pair.label for pair in validation])
+        return compute_auc(scores, [pair.rating for pair in validation])
 
     best = BestWeights(measure, settings.steps)
     train(network, step_loss, replace(settings, optimizer=FUSED_ADAM), state_path=state_path, follower=best)
@@ -123,15 +124,15 @@ Classifier = SvmClassifier | BiRnnClassifier
 
 
 def train_svm(plan: TrainingPlan) -> Trained:
-    def fit(pairs: Sequence[TextPair], _validation: Sequence[TextPair], _labels: Labels) -> SvmClassifier:
+    def fit(pairs: Sequence[LabelledTurn], _validation: Sequence[LabelledTurn], _labels: Labels) -> SvmClassifier:
         return SvmClassifier(pairs, plan.seed)
 
     return _train_both("svm", plan, fit, border=0.0)
 
 
 def train_birnn(plan: TrainingPlan) -> Trained:
-    def fit(pairs: Sequence[TextPair], validation: Sequence[TextPair], labels: Labels) -> BiRnnClassifier:
-        vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
+    def fit(pairs: Sequence[LabelledTurn], validation: Sequence[LabelledTurn], labels: Labels) -> BiRnnClassifier:
+        vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.response)])
         name = f"bi-rnn {labels}"
         return train_bi_rnn(pairs, validation, vectors, plan.settings(name), plan.state(name.replace(" ", "-")))
 
@@ -141,7 +142,7 @@ def train_birnn(plan: TrainingPlan) -> Trained:
 def _train_both(
     name: str,
     plan: TrainingPlan,
-    fit: Callable[[Sequence[TextPair], Sequence[TextPair], Labels], Classifier],
+    fit: Callable[[Sequence[LabelledTurn], Sequence[LabelledTurn], Labels], Classifier],
     *,
     border: float,
 ) -> Trained:
@@ -163,7 +164,7 @@ def _train_both(
 
 
 def _test(classifier: Classifier, test_set: TestSet, border: float) -> dict[str, Any]:
-    scores = classifier.score_pairs([(pair.query, pair.reply) for pair in test_set.pairs])
+    scores = classifier.score_pairs([(pair.query, pair.response) for pair in test_set.pairs])
     balanced = partial(compute_balanced_accuracy, threshold=border)
     return {
         "pairs": len(test_set.pairs),

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from turnscore_assessment.data.dialogues import merge_turns, read_dialogues
+from turnscore_assessment.data.dialogues import LabelledTurn, merge_turns, read_dialogues
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.data.pairs import TextPair
+from turnscore_exporters.data.pairs import make_exchange
 from turnscore_exporters.errors import ExporterError
 
 Floats = NDArray[np.float64]
@@ -70,17 +70,17 @@ def normalize(text: str) -> str:
     return " ".join([word for word in words if word[0].isalnum()] or words)
 
 
-def read_exchanges(path: Path, most: int, seed: int = 0) -> list[TextPair]:
+def read_exchanges(path: Path, most: int, seed: int = 0) -> list[LabelledTurn]:
     """Exchanges of whole dialogues drawn at random, about `most` in all, equally many from each `source`.
 
     Raises BadFileError where the file cannot be read or has no two turns in a row.
     """
-    by_source: dict[str, list[list[TextPair]]] = {}
+    by_source: dict[str, list[list[LabelledTurn]]] = {}
     for row, dialogue in enumerate(read_dialogues(path), start=1):
         turns = [turn.text.strip() for turn in merge_turns(dialogue.turns)]
         name = f"{path.name} {row}"
         found = [
-            TextPair(dialogue=name, query=query, reply=reply)
+            make_exchange(query, reply, dialogue=name)
             for query, reply in pairwise(turns)
             if split_words(query) and split_words(reply)
         ]
@@ -92,10 +92,10 @@ def read_exchanges(path: Path, most: int, seed: int = 0) -> list[TextPair]:
     return [each for _, members in sorted(by_source.items()) for each in _draw(members, share, seed)]
 
 
-def _draw(dialogues: Sequence[Sequence[TextPair]], share: int, seed: int) -> list[TextPair]:
+def _draw(dialogues: Sequence[Sequence[LabelledTurn]], share: int, seed: int) -> list[LabelledTurn]:
     order = list(dialogues)
     random.Random(seed).shuffle(order)
-    drawn: list[TextPair] = []
+    drawn: list[LabelledTurn] = []
     for exchanges in order:
         if len(drawn) >= share:
             break
@@ -104,15 +104,15 @@ def _draw(dialogues: Sequence[Sequence[TextPair]], share: int, seed: int) -> lis
 
 
 def split_exchanges(
-    exchanges: Iterable[TextPair], percent: int = HELD_OUT_PERCENT, first_byte: int = 0
-) -> tuple[list[TextPair], list[TextPair]]:
+    exchanges: Iterable[LabelledTurn], percent: int = HELD_OUT_PERCENT, first_byte: int = 0
+) -> tuple[list[LabelledTurn], list[LabelledTurn]]:
     """Those to train on, and about that percentage of others.
 
     A dialogue's first text alone decides, by four bytes of its hash: it is the same on every machine, and for copies.
     """
     shares: dict[str, int] = {}
-    kept: list[TextPair] = []
-    others: list[TextPair] = []
+    kept: list[LabelledTurn] = []
+    others: list[LabelledTurn] = []
     for each in exchanges:
         if each.dialogue not in shares:
             digest = hashlib.sha256(normalize(each.query).encode()).digest()
@@ -121,7 +121,7 @@ def split_exchanges(
     return kept, others
 
 
-def split_validation(exchanges: Iterable[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
+def split_validation(exchanges: Iterable[LabelledTurn]) -> tuple[list[LabelledTurn], list[LabelledTurn]]:
     """Those to train on, and those to choose a step by."""
     return split_exchanges(exchanges, VALIDATION_PERCENT, first_byte=4)
 
@@ -129,7 +129,7 @@ def split_validation(exchanges: Iterable[TextPair]) -> tuple[list[TextPair], lis
 TELLING_WORDS = 5  # A text of so many words is no common phrase. Chosen, as for the split of rated turns.
 
 
-def without_judged(exchanges: Sequence[TextPair], judged: Iterable[EvalTurn]) -> list[TextPair]:
+def without_judged(exchanges: Sequence[LabelledTurn], judged: Iterable[EvalTurn]) -> list[LabelledTurn]:
     """The exchanges of dialogues that share no long text with a judged turn's response, context or references."""
     known = {
         text
@@ -137,7 +137,7 @@ def without_judged(exchanges: Sequence[TextPair], judged: Iterable[EvalTurn]) ->
         for text in map(normalize, (*each.context, each.response, *each.references))
         if len(text.split()) >= TELLING_WORDS
     }
-    seen = {each.dialogue for each in exchanges if known & {normalize(each.query), normalize(each.reply)}}
+    seen = {each.dialogue for each in exchanges if known & {normalize(each.query), normalize(each.response)}}
     return [each for each in exchanges if each.dialogue not in seen]
 
 
@@ -157,11 +157,11 @@ Vectors = NDArray[np.float32]
 class RandomNegatives:
     """Draws for an exchange a reply that is certainly wrong for it, all with the same probability."""
 
-    def __init__(self, exchanges: Sequence[TextPair], seed: int = 0) -> None:
+    def __init__(self, exchanges: Sequence[LabelledTurn], seed: int = 0) -> None:
         self.exchanges = exchanges
         self._seed = seed
         self._queries = [normalize(each.query) for each in exchanges]
-        self._replies = [normalize(each.reply) for each in exchanges]
+        self._replies = [normalize(each.response) for each in exchanges]
         self._fitting: dict[str, set[str]] = defaultdict(set)
         for query, reply in zip(self._queries, self._replies, strict=True):
             self._fitting[query].add(reply)
@@ -204,7 +204,7 @@ class WeightedNegatives(RandomNegatives):
     Every second epoch draws at random instead, as PONE alternates.
     """
 
-    def __init__(self, exchanges: Sequence[TextPair], vectors: Vectors, seed: int = 0) -> None:
+    def __init__(self, exchanges: Sequence[LabelledTurn], vectors: Vectors, seed: int = 0) -> None:
         """`vectors` [exchanges, width] are the replies', scaled to length 1."""
         super().__init__(exchanges, seed)
         self._vectors = vectors

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 import typer
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.figures import compute_auc
-from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
@@ -73,14 +73,14 @@ def run_job(plan: TrainingPlan) -> dict[str, Any]:
     return report
 
 
-def measure_held_out(baseline: Baseline, exchanges: Sequence[TextPair], seed: int, most: int) -> dict[str, Any]:
+def measure_held_out(baseline: Baseline, exchanges: Sequence[LabelledTurn], seed: int, most: int) -> dict[str, Any]:
     """AUC of true against random replies of held-out dialogues, for each score and for the reply's length."""
     chosen = list(exchanges)
     random.Random(seed).shuffle(chosen)
     chosen = chosen[:most]
     negatives = RandomNegatives(chosen, seed)
-    wrong = [chosen[negatives.draw(index, 0)].reply for index in range(len(chosen))]
-    asked = [EvalTurn(context=(each.query,), response=each.reply) for each in chosen]
+    wrong = [chosen[negatives.draw(index, 0)].response for index in range(len(chosen))]
+    asked = [EvalTurn(context=(each.query,), response=each.response) for each in chosen]
     asked += [EvalTurn(context=(each.query,), response=other) for each, other in zip(chosen, wrong, strict=True)]
     labels = [1] * len(chosen) + [0] * len(chosen)
     scores = baseline.score(asked)

@@ -23,8 +23,7 @@ from development_sets import (
     measure_set,
     read_judged_sets,
 )
-from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
+from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, LabelledTurn, alternate
 from turnscore_assessment.figures import LEAST_OBSERVATIONS, Interval, compute_auc
 from turnscore_assessment.files import read_rows
 from turnscore_assessment.rendering import Page, Section, Table
@@ -145,7 +144,7 @@ def _read_multiref(path: Path) -> JudgedSet:
             dialogue=row["context_id"],
             system=row["system"],
             rating=float(row["rating"]),
-            turns=[make_turn(alternate(row["context"]), row["response"])],
+            turns=[LabelledTurn(context=alternate(row["context"]), response=row["response"]).to_score()],
             references=references,
         )
         for _, row in read_rows(path)

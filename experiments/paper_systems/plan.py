@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from turnscore_exporters.data.pairs import TextPair
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import LoopSettings
@@ -96,7 +96,7 @@ class TrainingPlan:
         )
 
     @cached_property
-    def parts(self) -> tuple[list[TextPair], list[TextPair]]:
+    def parts(self) -> tuple[list[LabelledTurn], list[LabelledTurn]]:
         """The exchanges to train on and those held out, without any that share a text with a judged turn."""
         drawn = read_exchanges(self.data / TEXT_FILE, self.size.exchanges, self.seed)
         return split_exchanges(without_judged(drawn, self.judged))

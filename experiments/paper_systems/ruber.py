@@ -11,8 +11,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.references.vector_metrics import read_word_vectors
-from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead
 from turnscore_exporters.training.encoders import Encoder
@@ -182,7 +182,7 @@ class Ruber:
 
 def train_ruber_network(
     network: RuberNetwork,
-    exchanges: Sequence[TextPair],
+    exchanges: Sequence[LabelledTurn],
     negatives: RandomNegatives,
     vectors: WordVectors,
     settings: LoopSettings,
@@ -193,9 +193,9 @@ def train_ruber_network(
 
     def step_loss(step: int) -> Tensor:
         chosen = choose_batch(len(exchanges), RUBER_BATCH, step, settings.seed)
-        wrong = [exchanges[negatives.draw(index, step // batches)].reply for index in chosen]
+        wrong = [exchanges[negatives.draw(index, step // batches)].response for index in chosen]
         query = read_texts(vectors, [exchanges[index].query for index in chosen], QUERY_WORDS)
-        replies = read_texts(vectors, [*(exchanges[index].reply for index in chosen), *wrong], REPLY_WORDS)
+        replies = read_texts(vectors, [*(exchanges[index].response for index in chosen), *wrong], REPLY_WORDS)
         fitting, wrongly = network(query, replies).chunk(2)
         ranking: Tensor = (MARGIN - fitting + wrongly).clamp_min(0.0)
         return ranking.mean()
@@ -204,16 +204,16 @@ def train_ruber_network(
 
 
 def fit_scales(
-    network: RuberNetwork, vectors: WordVectors, exchanges: Sequence[TextPair], wrong: Callable[[int], int]
+    network: RuberNetwork, vectors: WordVectors, exchanges: Sequence[LabelledTurn], wrong: Callable[[int], int]
 ) -> tuple[TrainingScale, TrainingScale]:
     """The scales of both scores, from training exchanges with their true and with wrong replies.
 
     The true reply is the reference of the wrong one alone: compared with itself it would score 1.
     """
-    others = [exchanges[wrong(index)].reply for index in range(len(exchanges))]
-    pairs = [(each.query, each.reply) for each in exchanges]
+    others = [exchanges[wrong(index)].response for index in range(len(exchanges))]
+    pairs = [(each.query, each.response) for each in exchanges]
     pairs += [(each.query, other) for each, other in zip(exchanges, others, strict=True)]
-    near = [compare_references(vectors, other, (each.reply,)) for each, other in zip(exchanges, others, strict=True)]
+    near = [compare_references(vectors, other, (each.response,)) for each, other in zip(exchanges, others, strict=True)]
     return TrainingScale.fit(score_ruber_network(network, vectors, pairs)), TrainingScale.fit(near)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from turnscore_assessment.data.dialogues import DAILYDIALOG, LabelledTurn, read_rated_turns, read_thumbs
-from turnscore_exporters.data.pairs import TextPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.pair_models.bundles import score_parts
@@ -35,7 +34,7 @@ from paper_systems.bert_systems import (
     train_masked,
     train_pair_network,
 )
-from paper_systems.data import EvalTurn, PairJudge, RandomNegatives, WeightedNegatives, split_validation
+from paper_systems.data import PairJudge, RandomNegatives, WeightedNegatives, split_validation
 from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import Ruber, RuberNetwork, fit_scales, train_ruber_network
 
@@ -47,7 +46,7 @@ MOST_FITTED = 300  # Rated turns that fit USR's two weights. Chosen: it reads a 
 def train_ruber(plan: TrainingPlan) -> Trained:
     """Trains RUBER: the ranking loss, then the scales, from training exchanges alone."""
     exchanges, _ = plan.parts
-    vectors = plan.word_vectors([text for each in exchanges for text in (each.query, each.reply)])
+    vectors = plan.word_vectors([text for each in exchanges for text in (each.query, each.response)])
     negatives = RandomNegatives(exchanges, plan.seed)
     torch.manual_seed(plan.seed)
     network = RuberNetwork(vectors.width)
@@ -79,8 +78,7 @@ def train_usr(plan: TrainingPlan) -> Trained:
     )
     retrieval.save(plan.output / "retrieval")
     rated = _read_fitted(plan.data, plan.seed)
-    asked = [EvalTurn(context=tuple(text for _, text in each.context), response=each.response) for each in rated]
-    parts = score_parts(masked, retrieval, [(each.query, each.response) for each in asked])
+    parts = score_parts(masked, retrieval, [(each.query, each.response) for each in rated])
     formula = fit_overall(parts, _standardize(rated))
     baseline = Usr(masked=masked, retrieval=retrieval, formula=formula)
     write_json(plan.output / "overall.json", formula)
@@ -90,9 +88,8 @@ def train_usr(plan: TrainingPlan) -> Trained:
 
 def train_annotated(plan: TrainingPlan) -> Trained:
     """Trains 3P: a pair model on people's thumbs for ConvAI's bots."""
-    turns = [each for each in read_thumbs(plan.data / THUMBS_FILE) if each.is_fitted_on]
-    judgements = [TextPair(each.context[-1][1], each.response, each.rating) for each in turns]
-    up = sum(each.label for each in judgements)
+    judgements = [each for each in read_thumbs(plan.data / THUMBS_FILE) if each.is_fitted_on]
+    up = sum(each.rating for each in judgements)
     if not 0 < up < len(judgements):
         raise ExporterError(f"{len(judgements)} thumbs to train on, {up:.0f} of them up: both kinds are needed")
     torch.manual_seed(plan.seed)
@@ -105,7 +102,7 @@ def train_annotated(plan: TrainingPlan) -> Trained:
         state_path=plan.state("3p"),
     )
     checkpoint.save(plan.output / "pair")
-    seen = frozenset(each.dialogue for each in turns)
+    seen = frozenset(each.dialogue for each in judgements)
     return Trained(PairJudge("3p", partial(score_pairs, checkpoint)), {"thumbs": len(judgements), "up": int(up)}, seen)
 
 
@@ -141,15 +138,15 @@ def train_contextual(name: str, plan: TrainingPlan) -> Trained:
     vectors = FrozenVectors(load_encoder(plan.encoder))
     torch.manual_seed(plan.seed)
     network = PairNetwork(vectors.width, is_pone=is_pone)
-    network.fit_scale(vectors.of([text for each in exchanges for text in (each.query, each.reply)]))
+    network.fit_scale(vectors.of([text for each in exchanges for text in (each.query, each.response)]))
     negatives = RandomNegatives(exchanges, plan.seed)
     if is_pone:
-        negatives = WeightedNegatives(exchanges, vectors.unit([each.reply for each in exchanges]), plan.seed)
+        negatives = WeightedNegatives(exchanges, vectors.unit([each.response for each in exchanges]), plan.seed)
     best = None
     if validation:  # so little data may leave no dialogue to choose by
         together = [*validation, *exchanges]
         drawn = RandomNegatives(together, plan.seed)
-        wrong = [together[drawn.draw(index, -1)].reply for index in range(len(validation))]
+        wrong = [together[drawn.draw(index, -1)].response for index in range(len(validation))]
         best = choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
     run = partial(train_pair_network, network, exchanges, negatives, vectors)
     run(plan.settings(name), best=best, state_path=plan.state(name))
@@ -160,7 +157,7 @@ def train_contextual(name: str, plan: TrainingPlan) -> Trained:
         facts["rounds"] = []
         for number in range(1, PONE_ROUNDS + 1):
             extra = filter_candidates(exchanges, candidates, judge)
-            counts = {"kept": len(extra), "fitting": sum(each.label for each in extra), "of": len(candidates)}
+            counts = {"kept": len(extra), "fitting": sum(each.rating for each in extra), "of": len(candidates)}
             facts["rounds"].append(counts)
             settings = plan.settings(f"pone round {number}", PONE_SHARE, PONE_RATE)
             run(settings, extra=extra, state_path=plan.state(f"pone-round-{number}"))

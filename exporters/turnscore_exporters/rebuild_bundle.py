@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from turnscore_assessment.agreement.scoring import load_bundles, make_turn
+from turnscore_assessment.agreement.scoring import load_bundles
 from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population, draw_turns, read_population
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, find_scorer, load_scorer
@@ -92,7 +92,7 @@ def renew_percentiles(
 
 def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:
     """The curve of the value, and of each detail that has one already."""
-    raw = score_turns(loaded, [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns])
+    raw = score_turns(loaded, [loaded.trim(turn.to_score()) for turn in turns])
     manifest = loaded.bundle.manifest
     write_json(loaded.bundle.path_of(manifest.calibration), calibrate([each.value for each in raw], source))
     if HEADS_OPTION in manifest.options:

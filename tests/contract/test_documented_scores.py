@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.files import ROOT
-from turnscore_assessment.agreement.scoring import make_turn
-from turnscore_assessment.data.dialogues import alternate
+from turnscore_assessment.data.dialogues import LabelledTurn, alternate
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import HEADS
 from turnscore_core.scoring import score_turns
@@ -28,7 +27,7 @@ def quality():
 
 
 def ask(quality, context, *responses):
-    return score_turns(quality, [make_turn(context, each) for each in responses])
+    return score_turns(quality, [LabelledTurn(context=tuple(context), response=each).to_score() for each in responses])
 
 
 def test_the_pages_examples_are_called_what_they_are(quality):

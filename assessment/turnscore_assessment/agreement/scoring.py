@@ -17,14 +17,12 @@ from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
 from turnscore_core.engine import Engine, LocalFileEngine
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
 from turnscore_wire import DialogueAggregate, DialogueRequest, ErrorReply, Limits, ModelDescription, Turn
 from typer import Argument, Option
 
 from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, Advance, ask_all, client_of, show_progress
-from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import check_row, read_rows
@@ -176,11 +174,6 @@ def load_bundles(references: Sequence[str]) -> dict[str, LoadedScorer]:
             raise AgreementError(f"two bundles are of kind {loaded.name}; give one a kind")
         scorers[loaded.name] = loaded
     return scorers
-
-
-def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
-    """The turn as a caller would send it."""
-    return TurnToScore([Turn.model_validate({"speaker": who, "text": text}) for who, text in context], response)
 
 
 # How far two sums of the same float64 values may differ. Chosen: far above rounding, far below any score.

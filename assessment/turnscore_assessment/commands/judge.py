@@ -159,8 +159,8 @@ class JudgedFile:
         """The responses that may be judged."""
         self.too_long = []
         for row in read_responses(self.file, self.share):
-            self.too_long += [row.line for each in row.responses if len(each.text) > RESPONSE_CHARACTERS]
-            yield from (each for each in row.responses if len(each.text) <= RESPONSE_CHARACTERS)
+            self.too_long += [row.line for each in row.responses if len(each.turn.response) > RESPONSE_CHARACTERS]
+            yield from (each for each in row.responses if len(each.turn.response) <= RESPONSE_CHARACTERS)
 
     def score(self, advance: Callable[[int], None]) -> None:
         """Gets the stand-in's marks of all responses into the ledger, those of every criterion at once."""
@@ -197,7 +197,7 @@ class JudgedFile:
         def describe(row: Row, each: Response) -> dict[str, Any]:
             nonlocal lacking
             is_asked = self._is_asked(each)
-            if is_asked and len(each.text) <= RESPONSE_CHARACTERS:
+            if is_asked and len(each.turn.response) <= RESPONSE_CHARACTERS:
                 lacking += sum(self.ledger.lacks(judge, each.key) for judge in self.models)
             marks = find_marks(models, each.key)
             judges = len(marks)

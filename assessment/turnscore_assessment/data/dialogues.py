@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 import scipy
 from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt, TypeAdapter, with_config
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_wire import Turn
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import StrictForm, check_row, read_rows
@@ -20,7 +22,7 @@ from turnscore_assessment.files import StrictForm, check_row, read_rows
 USER, SYSTEM = "user", "system"
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
 
-Spoken = tuple[str, str]  # Speaker (user or system) and text.
+Spoken = tuple[Annotated[str, Field(pattern=f"^({USER}|{SYSTEM})$")], str]  # Speaker and text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class LabelledTurn:
     """A response in its context with what is known of it, on each set's own scale; unknown labels are absent."""
 
     context: tuple[Spoken, ...]  # Speakers and texts, oldest first.
-    response: str
+    response: Annotated[str, Field(min_length=1)]
     # `rating`: people's mean rating. `goes_on`: 1 where the user went on, 0 where the user stopped. Judged responses
     # have their marks, judged user turns `satisfaction` and their signals.
     labels: Mapping[str, float] = field(default_factory=dict)
@@ -146,6 +148,11 @@ class LabelledTurn:
     dialogue: str = ""
     place: int = 0  # In the dialogue, where the set's reader tells it.
     split: str = ""
+
+    @property
+    def query(self) -> str:
+        """What the response answers; empty where it opens the dialogue."""
+        return self.context[-1][1] if self.context else ""
 
     @property
     def rating(self) -> float:
@@ -160,6 +167,11 @@ class LabelledTurn:
     @property
     def is_fitted_on(self) -> bool:
         return self.split == FIT
+
+    def to_score(self) -> TurnToScore:
+        """The turn as a caller would send it."""
+        context = [Turn.model_validate({"speaker": speaker, "text": text}) for speaker, text in self.context]
+        return TurnToScore(context, self.response)
 
 
 def read_rated_turns(path: Path) -> list[LabelledTurn]:

@@ -177,10 +177,10 @@ def estimate_tokens(text: str) -> int:
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
-def write_item(turn: Response) -> str:
+def write_item(each: Response) -> str:
     """A turn as a judge reads it. Its id is a part of its key: no place in the list can be mistaken for it."""
-    conversation = [{speaker: text} for speaker, text in turn.context]
-    item = {"id": turn.key[:8], "conversation": conversation, "response": turn.text}
+    conversation = [{speaker: text} for speaker, text in each.turn.context]
+    item = {"id": each.key[:8], "conversation": conversation, "response": each.turn.response}
     return json.dumps(item, ensure_ascii=False)
 
 

@@ -4,16 +4,15 @@ import ast
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 from turnscore_wire import ChatMessage, map_messages
 
-from turnscore_assessment.data.dialogues import USER, Spoken
+from turnscore_assessment.data.dialogues import USER, LabelledTurn, Spoken
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import open_text, read_csv, read_rows
 from turnscore_assessment.judging.rubric import RESERVED, Rubric
@@ -39,18 +38,11 @@ _TEXT_FIELDS = ("messages", "input", "inputs", "query", "question", "prompt", "c
 _REPLY_FIELDS = ("content", "text", "output", "answer", "response", "message", "messages", "choices")
 _MESSAGES = TypeAdapter(list[ChatMessage])
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant"}  # Other frameworks' words.
-_UNREADABLE: list[Spoken] = [("", "")]  # In place of the turns of messages that cannot all be read.
+_UNREADABLE: Sequence[Spoken] = (("", ""),)  # In place of the turns of messages that cannot all be read.
 
 
-@dataclass
-class _Found:
-    """What a record says of one response; `marks` are (judge, or "" for the import's; criterion; mark)."""
-
-    key: str
-    dialogue: object = None
-    context: list[Spoken] = field(default_factory=list)
-    text: str = ""
-    marks: list[tuple[str, object, object]] = field(default_factory=list)
+_Mark = tuple[str, object, object]  # The judge, or "" for the import's; the criterion; the mark.
+_Found = tuple[str, LabelledTurn, list[_Mark]]  # What a record says of one response, with the response's key.
 
 
 class Import:
@@ -59,7 +51,7 @@ class Import:
     def __init__(self, source: Source, rubric: Rubric | None, judge: str | None) -> None:
         self._read: Callable[[str, Fields], _Found] = _READERS[source]
         self._rubric, self._judge = rubric, judge or source
-        self._texts: dict[str, _Found] = {}
+        self._turns: dict[str, LabelledTurn] = {}
         self._unreadable: set[str] = set()
         # By response, judge and criterion; several marks are averaged.
         self._marks: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -69,13 +61,13 @@ class Import:
         """Reads a file of marks, or of the texts. BadFileError names the file, the row and the field."""
         for line, record in _read_records(path):
             try:
-                found = self._read(f"{path.name} {line}", record)
-                if found.context == _UNREADABLE:
-                    self._unreadable.add(found.key)
-                elif found.text.strip():
-                    self._texts.setdefault(found.key, found)
-                for judge, name, value in found.marks:
-                    self._add(found.key, judge or self._judge, name, value)
+                key, turn, marks = self._read(f"{path.name} {line}", record)
+                if turn.context == _UNREADABLE:
+                    self._unreadable.add(key)
+                elif turn.response.strip():
+                    self._turns.setdefault(key, turn)
+                for judge, name, value in marks:
+                    self._add(key, judge or self._judge, name, value)
             except ValueError as error:
                 raise BadFileError(path, line, str(error)) from None
 
@@ -120,8 +112,8 @@ class Import:
         common = {"rubric": self._rubric.sha256} if self._rubric else {}
         scales = self.scales
         for key, marks in self._marks.items():
-            texts = self._texts.get(key)
-            if texts is None:
+            turn = self._turns.get(key)
+            if turn is None:
                 reason = "no response is known: no file has its text; --texts names further files"
                 if key in self._unreadable:
                     reason = "a message of the context has an unknown role or content"
@@ -130,10 +122,14 @@ class Import:
             by_judge: dict[str, Marks] = defaultdict(dict)
             for (judge, name), values in marks.items():
                 by_judge[judge][name] = math.fsum(values) / len(values)
-            dialogue = texts.dialogue or (name_by_context(texts.context) if texts.context else key)
-            row = build_row(set_name, str(dialogue), texts.context, [{"text": texts.text}])
-            response = describe_response({"text": texts.text, "people": by_judge.pop(PEOPLE, {})}, by_judge)
+            dialogue = turn.dialogue or (name_by_context(turn.context) if turn.context else key)
+            row = build_row(set_name, dialogue, turn.context, [{"text": turn.response}])
+            response = describe_response({"text": turn.response, "people": by_judge.pop(PEOPLE, {})}, by_judge)
             yield row.to_json([response], **common, scales=scales, models=[*by_judge])
+
+
+def _make_turn(dialogue: object, context: Iterable[Spoken], response: str) -> LabelledTurn:
+    return LabelledTurn(dialogue=str(dialogue or ""), context=tuple(context), response=response)
 
 
 def _read_table(_: str, record: Fields) -> _Found:
@@ -143,41 +139,41 @@ def _read_table(_: str, record: Fields) -> _Found:
         raise ValueError("response: must be a text")
     context = read_context(record.get("context") or [])
     dialogue = record.get("dialogue") or record.get("id") or name_by_context(context)
-    found = _Found(json.dumps([context, text]), dialogue, context, text)
+    marks: list[_Mark] = []
     for name, value in record.items():
         if name not in ("context", "response", "dialogue", "id", "judge", "set", "split") and value not in (None, ""):
             if _read_number(value) is None:
                 raise ValueError(f"{name}: {value!r} is neither a number nor yes or no")
             judge = PEOPLE if name.startswith(COLUMN) else str(record.get("judge") or "")
-            found.marks.append((judge, name.removeprefix(COLUMN), value))
-    return found
+            marks.append((judge, name.removeprefix(COLUMN), value))
+    return json.dumps([context, text]), _make_turn(dialogue, context, text), marks
 
 
 def _read_langfuse(_: str, record: Fields) -> _Found:
     """A score (API, table or blob storage), or a trace or observation, whose scores may be columns or listed."""
     session = _pick(record, "sessionId", "session_id")
-    texts = (session, read_messages(record.get("input")), read_reply(record.get("output")))
+    turn = _make_turn(session, read_messages(record.get("input")), read_reply(record.get("output")))
     if "value" in record and "name" in record:
         subject = _pick(record, "observationId", "observation_id", "subject.id", "traceId", "trace_id", "sessionId")
-        return _Found(str(subject), *texts, [_read_score(record)])
+        return str(subject), turn, [_read_score(record)]
     key = _pick(record, "id")
     if key is None or not {"input", "output"} & record.keys():
         raise ValueError("must have name and value, or id, input and output")
-    found = _Found(str(key), *texts)
+    marks: list[_Mark] = []
     scores = _parse(record.get("scores"))
     if isinstance(scores, list):
-        found.marks += [_read_score(each) for each in scores if isinstance(each, Mapping) and "value" in each]
+        marks += [_read_score(each) for each in scores if isinstance(each, Mapping) and "value" in each]
     # A table's export has each score's values in a column, or within `scores`.
     known = {"id", "input", "output", "scores", "tags", "comments"}
     columns = scores if isinstance(scores, Mapping) else {name: record[name] for name in record.keys() - known}
     for name, values in columns.items():
         listed = _parse(values)
         if isinstance(listed, list) or isinstance(scores, Mapping):
-            found.marks += [("", name, value) for value in _listed(listed) if _read_number(value) is not None]
-    return found
+            marks += [("", name, value) for value in _listed(listed) if _read_number(value) is not None]
+    return str(key), turn, marks
 
 
-def _read_score(score: Fields) -> tuple[str, object, object]:
+def _read_score(score: Fields) -> _Mark:
     """A mark of Langfuse: a category's number is its place in a list, and means nothing."""
     value = _pick(score, "value")
     if _read_number(value) is None or _pick(score, "dataType", "data_type") == "CATEGORICAL":
@@ -192,17 +188,18 @@ def _read_phoenix(_: str, record: Fields) -> _Found:
         raise ValueError("span_id: is missing")
     said = _pick(record, "attributes.llm.input_messages", "attributes.input.value", "input")
     answered = _pick(record, "attributes.output.value", "attributes.llm.output_messages", "output")
-    found = _Found(str(key), _pick(record, "attributes.session.id"), read_messages(said), read_reply(answered))
+    turn = _make_turn(_pick(record, "attributes.session.id"), read_messages(said), read_reply(answered))
+    marks: list[_Mark] = []
     name = _pick(record, "annotation_name", "name") if "status_code" not in record else None
     score = _pick(record, "result.score", "score", "result.label", "label")
     if name is not None and score is not None:
         is_person = _pick(record, "annotator_kind") == "HUMAN"
-        found.marks.append((PEOPLE if is_person else str(_pick(record, "metadata.model") or ""), name, score))
+        marks.append((PEOPLE if is_person else str(_pick(record, "metadata.model") or ""), name, score))
     for column, cell in record.items():
         score = _parse(cell) if column.endswith("_score") else None
         if isinstance(score, Mapping) and "score" in score:
-            found.marks.append(("", score.get("name"), _pick(score, "score", "label")))
-    return found
+            marks.append(("", score.get("name"), _pick(score, "score", "label")))
+    return str(key), turn, marks
 
 
 def _read_deepeval(place: str, record: Fields) -> _Found:
@@ -218,7 +215,7 @@ def _read_deepeval(place: str, record: Fields) -> _Found:
         text = said if speaker != USER else ""
     judges = [str(_pick(each, "evaluation_model", "evaluationModel") or "") for each in metrics]
     marks = [(judge, each.get("name"), each.get("score")) for judge, each in zip(judges, metrics, strict=True)]
-    return _Found(place, record.get("name"), context, text, [each for each in marks if each[2] is not None])
+    return place, _make_turn(record.get("name"), context, text), [each for each in marks if each[2] is not None]
 
 
 _READERS = {"csv": _read_table, "deepeval": _read_deepeval, "langfuse": _read_langfuse, "phoenix": _read_phoenix}
@@ -277,15 +274,15 @@ def _read_number(value: object) -> float | None:
     return None
 
 
-def read_messages(given: object) -> list[Spoken]:
+def read_messages(given: object) -> Sequence[Spoken]:
     """The turns of a traced input: chat messages, an object that has some, or the user's text.
 
     Messages that cannot all be read are _UNREADABLE: without one of them, it would be another context.
     """
     found = _parse(given)
-    turns: list[Spoken] = []
+    turns: Sequence[Spoken] = ()
     if isinstance(found, Mapping) and "role" not in found:
-        turns = next((read_messages(found[name]) for name in _TEXT_FIELDS if found.get(name)), [])
+        turns = next((read_messages(found[name]) for name in _TEXT_FIELDS if found.get(name)), ())
     elif isinstance(found, Mapping | list):
         listed = [_unwrap(each) for each in ([found] if isinstance(found, Mapping) else found)]
         try:

@@ -9,7 +9,7 @@ from turnscore_core.batches import Answer
 from turnscore_core.errors import ScoringError
 from turnscore_core.scoring import score_groups
 
-from turnscore_assessment.agreement.scoring import load_bundles, make_turn
+from turnscore_assessment.agreement.scoring import load_bundles
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats, Interval, compute_auc, compute_spearman, draw_dialogues, find_interval
 from turnscore_assessment.judging.asking import JudgeError
@@ -67,7 +67,7 @@ class StandIn:
         found: dict[str, dict[str, Marks]] = {}
         for names in passes.values():
             loaded = self._loaded[names[0]]
-            groups = [[loaded.trim(make_turn(turn.context, turn.text))] for turn in turns]
+            groups = [[loaded.trim(each.turn.to_score())] for each in turns]
             scorers = [[self._loaded[name].scorer for name in names]] * len(turns) if len(names) > 1 else None
             answers = [*zip(turns, score_groups(loaded, groups, asked=scorers), strict=True)]
             for place, name in enumerate(names):

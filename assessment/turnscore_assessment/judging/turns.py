@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Json, TypeAdapter, ValidationError
 from turnscore_wire import ChatMessage, Turn, map_messages
 
-from turnscore_assessment.data.dialogues import FIT, SYSTEM, USER, Spoken, alternate, choose_split
+from turnscore_assessment.data.dialogues import FIT, SYSTEM, USER, LabelledTurn, Spoken, alternate, choose_split
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import describe_problem, read_rows, stream_csv
 
@@ -30,11 +30,10 @@ _MARKS, _JSON, _TEXT = TypeAdapter(Marks), TypeAdapter(Json[list[Any]]), TypeAda
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response as it is judged, in what of its context is read; `key` stands for both of them."""
+    """A turn as it is judged, its context as far as it is read; `key` stands for all of it."""
 
     key: str
-    context: Sequence[Spoken]
-    text: str
+    turn: LabelledTurn
     fields: Fields  # All that the file says of it, people's marks among it.
 
 
@@ -90,7 +89,7 @@ def build_row(
     for each in responses:
         if each["text"].strip():
             key = hashlib.blake2b(json.dumps([shown, each["text"]]).encode(), digest_size=12).hexdigest()
-            built.append(Response(key, shown, each["text"], each))
+            built.append(Response(key, LabelledTurn(context=tuple(shown), response=each["text"]), each))
     split = split or ("train" if choose_split(dialogue) == FIT else "dev")
     return Row(line=line, set_name=set_name, dialogue=dialogue, split=split, context=kept, responses=built)
 

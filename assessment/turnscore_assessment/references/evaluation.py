@@ -18,10 +18,10 @@ self-bleu-n   BLEU of each response of a row against the row's others, mean (Zhu
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -48,51 +48,35 @@ Text = Annotated[str, Field(max_length=MOST_CHARS, strict=True)]
 Texts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferencedReplies:
+class ReferencedReplies(BaseModel):
     """One row of a file: hypotheses, and references known to be good there; texts are compared only within it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     context_id: str  # Rows of one context depend on each other: intervals are taken over contexts.
     system: str
-    hypotheses: tuple[str, ...]
-    references: tuple[str, ...]  # The original reply first: `single` compares with it.
-    rating: float | None = None
-
-
-class _ReferenceRow(BaseModel):
-    """A line as it stands in the file."""
-
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
-
-    context_id: str = ""
-    context: str | tuple[str, ...] = ""
-    system: str = ""
-    response: Text | None = None
-    hypotheses: Texts | None = None
-    reference: Text | None = None
-    references: Texts
+    hypotheses: Texts
+    references: Texts  # The original reply first: `single` compares with it.
     rating: Annotated[float, Field(strict=True, allow_inf_nan=False)] | None = None
 
-    @model_validator(mode="after")
-    def _check_choice(self) -> "_ReferenceRow":
-        if (self.response is None) == (self.hypotheses is None):
+    @model_validator(mode="before")
+    @classmethod
+    def _read_other_names(cls, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A file's `response` is the one hypothesis, its `context` names itself, and `reference` is the original."""
+        given = {name: value for name, value in row.items() if value is not None and value != ""}
+        context, original, others = given.get("context"), row.get("reference"), row.get("references")
+        if (row.get("response") is None) == (row.get("hypotheses") is None):
             raise ValueError("give either hypotheses or response")
-        if not self.context_id and not self.context:
+        read = {"context_id": "\n".join(map(str, context)) if isinstance(context, list) else context, "system": "all"}
+        if not read["context_id"] and "context_id" not in given:
             raise ValueError("give context_id, or context as a list of texts")
-        return self
-
-    def build(self) -> ReferencedReplies:
-        others = list(self.references)
-        if self.reference is not None and self.reference in others:
-            others.remove(self.reference)
-        context = self.context if isinstance(self.context, str) else "\n".join(self.context)
-        return ReferencedReplies(
-            context_id=self.context_id or context,
-            system=self.system or "all",
-            hypotheses=self.hypotheses or (self.response or "",),
-            references=(*([] if self.reference is None else [self.reference]), *others),
-            rating=self.rating,
-        )
+        if row.get("hypotheses") is None:
+            read["hypotheses"] = [row["response"]]
+        read |= given
+        if original is not None and isinstance(others, list):
+            place = others.index(original) if original in others else len(others)
+            read["references"] = [original, *others[:place], *others[place + 1 :]]
+        return read
 
 
 def by_system(rows: Sequence[ReferencedReplies]) -> dict[str, list[ReferencedReplies]]:
@@ -105,7 +89,7 @@ def by_system(rows: Sequence[ReferencedReplies]) -> dict[str, list[ReferencedRep
 
 def read_comparisons(path: Path) -> list[ReferencedReplies]:
     """The rows of a file, in order. BadFileError names the line and the field, or says that there is no row."""
-    rows = [check_row(_ReferenceRow.model_validate, path, *row).build() for row in read_rows(path)]
+    rows = [check_row(ReferencedReplies.model_validate, path, *row) for row in read_rows(path)]
     if not rows:
         raise BadFileError(path, 0, "must have at least one row")
     return rows
@@ -122,7 +106,7 @@ def read_rated(folder: Path) -> list[ReferencedReplies]:
     for row in rows:
         if row.context_id not in known:
             raise ReferencesError(f"{folder / TEST_FILE} has no turn {row.context_id}, which {RATINGS_FILE} rates")
-    return [replace(row, references=tuple(known[row.context_id])) for row in rows]
+    return [row.model_copy(update={"references": tuple(known[row.context_id])}) for row in rows]
 
 
 def read_replies(folder: Path) -> dict[str, Sequence[str]]:
@@ -309,7 +293,8 @@ class Tables:
             return np.array([_OF_TABLE[reducer](table[:, :references]) for table in self._compared])
         if references is None or all(len(row.references) <= references for row in self.rows):
             return self._joint
-        return Tables(self.metric, [replace(row, references=row.references[:references]) for row in self.rows])._joint
+        fewer = [row.model_copy(update={"references": row.references[:references]}) for row in self.rows]
+        return Tables(self.metric, fewer)._joint
 
     @cached_property
     def _compared(self) -> list[figures.Floats]:

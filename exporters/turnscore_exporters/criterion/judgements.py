@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from tqdm import tqdm
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import FIT, LabelledTurn, choose_split
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import check_row, read_rows
@@ -170,7 +169,7 @@ class FeatureReader:
         place = self._kept_in / f"{hashlib.sha256(texts.encode()).hexdigest()[:32]}.npy"
         if place.exists():
             return cast("Features", np.load(place))
-        packs = self._scorer.encode([self.loaded.trim(make_turn(turn.context, turn.response)) for turn in turns])
+        packs = self._scorer.encode([self.loaded.trim(turn.to_score()) for turn in turns])
         packs.sort(key=lambda pack: pack.width)
         computed = np.concatenate([self._scorer.compute_features(batch) for batch in chunks(packs, PACKS_AT_ONCE)])
         found = np.empty_like(computed)

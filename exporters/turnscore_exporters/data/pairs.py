@@ -12,11 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from turnscore_assessment.data.dialogues import (
     THUMB_NONE,
     THUMB_UP,
+    USER,
+    LabelledTurn,
     RecordedDialogue,
     RecordedTurn,
     is_sample,
@@ -29,20 +33,13 @@ from turnscore_assessment.files import read_csv
 from turnscore_exporters.errors import ExporterError, PairCountError
 
 
-@dataclass(frozen=True, slots=True)
-class TextPair:
-    """What one person said and the reply, with a label where there is one.
-
-    An empty `query` means that the reply opens the dialogue.
-    """
-
-    query: str
-    reply: str
-    label: float = 0.0
-    dialogue: str = ""
+def make_exchange(query: str, reply: str, rating: float | None = None, dialogue: str = "") -> LabelledTurn:
+    """What one person said and the reply; an empty `query` means that the reply opens the dialogue."""
+    labels = {} if rating is None else {"rating": float(rating)}
+    return LabelledTurn(context=((USER, query),) if query else (), response=reply, labels=labels, dialogue=dialogue)
 
 
-def read_pair_csv(path: Path) -> list[TextPair]:
+def read_pair_csv(path: Path) -> list[LabelledTurn]:
     """Reads the columns query, reply and label (0 or 1) of a CSV file; any other column is ignored.
 
     Raises BadFileError naming the file and the row (the header is row 1).
@@ -50,13 +47,13 @@ def read_pair_csv(path: Path) -> list[TextPair]:
     return [_build_pair(record, path, row) for row, record in read_csv(path, ("query", "reply", "label")).rows]
 
 
-def _build_pair(record: dict[str, str | None], path: Path, row: int) -> TextPair:
+def _build_pair(record: dict[str, str | None], path: Path, row: int) -> LabelledTurn:
     query, reply, label = record["query"], record["reply"], record["label"]
     if query is None or reply is None:
         raise BadFileError(path, row, "has too few columns")
     if label not in ("0", "1"):
         raise BadFileError(path, row, f"has label {label!r}, expected 0 or 1")
-    return TextPair(query.strip(), reply.strip(), int(label), f"{path.stem}:{record.get('id') or row}")
+    return make_exchange(query.strip(), reply.strip(), int(label), f"{path.stem}:{record.get('id') or row}")
 
 
 # Specified: the paper's threshold and split, and the pair counts of its Table 4 as (label 0, label 1).
@@ -84,8 +81,8 @@ class ConvaiSplit(StrEnum):
 class ConvaiSplits:
     """Pairs of each split under both readings, and thumbed bot turns. A dialogue is in the same split under both."""
 
-    pairs: Mapping[Labels, Mapping[ConvaiSplit, list[TextPair]]]
-    thumbs: Mapping[ConvaiSplit, list[TextPair]]
+    pairs: Mapping[Labels, Mapping[ConvaiSplit, list[LabelledTurn]]]
+    thumbs: Mapping[ConvaiSplit, list[LabelledTurn]]
 
 
 def read_convai(path: Path, left_out_ids: frozenset[str] = frozenset()) -> ConvaiSplits:
@@ -141,13 +138,13 @@ def split_dialogues(dialogues: Iterable[RecordedDialogue]) -> dict[ConvaiSplit, 
     return splits
 
 
-def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[TextPair]:
+def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[LabelledTurn]:
     """The labelled pairs of the dialogues under one reading, in order.
 
     Published: a label-1 dialogue gives every adjacent pair, a label-0 dialogue every second one (1-2, 3-4, ...).
     Corrected: every adjacent pair whose reply was rated; in a human-bot dialogue these are the bot's replies.
     """
-    pairs: list[TextPair] = []
+    pairs: list[LabelledTurn] = []
     for dialogue in dialogues:
         label = label_dialogue(dialogue, labels)
         turns = merge_turns(dialogue.turns)
@@ -155,31 +152,27 @@ def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[T
         for index in range(0, len(turns) - 1, step):
             query, reply = turns[index], turns[index + 1]
             if labels is Labels.PUBLISHED or not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot":
-                pairs.append(TextPair(query=query.text, reply=reply.text, label=label, dialogue=dialogue.id))
+                pairs.append(make_exchange(query.text, reply.text, label, dialogue.id))
     return pairs
 
 
-def build_thumb_pairs(dialogues: Iterable[RecordedDialogue]) -> list[TextPair]:
+def build_thumb_pairs(dialogues: Iterable[RecordedDialogue]) -> list[LabelledTurn]:
     """Every bot message with a human's vote, after the human's text: label 1 for up, 0 for down."""
-    return [pair for dialogue in dialogues for pair in _thumb_pairs_of(dialogue)]
+    pairs = []
+    for dialogue in dialogues:
+        said = ""
+        for speaker, turns in groupby(dialogue.turns, key=attrgetter("speaker")):
+            if dialogue.participants.get(speaker) == "bot":
+                voted = (turn for turn in turns if turn.thumb != THUMB_NONE)
+                pairs += [make_exchange(said, turn.text, turn.thumb == THUMB_UP, dialogue.id) for turn in voted]
+            else:
+                said = " ".join(turn.text for turn in turns)
+    return pairs
 
 
-def _thumb_pairs_of(dialogue: RecordedDialogue) -> Iterable[TextPair]:
-    said: list[str] = []
-    human_spoke_last = False
-    for turn in dialogue.turns:
-        if dialogue.participants.get(turn.speaker) == "bot":
-            human_spoke_last = False
-            if turn.thumb != THUMB_NONE:
-                yield TextPair(" ".join(said), turn.text, int(turn.thumb == THUMB_UP), dialogue.id)
-        else:
-            said = [*said, turn.text] if human_spoke_last else [turn.text]
-            human_spoke_last = True
-
-
-def count_labels(pairs: Sequence[TextPair]) -> tuple[int, int]:
+def count_labels(pairs: Sequence[LabelledTurn]) -> tuple[int, int]:
     """(pairs with label 0, pairs with label 1)."""
-    counts = Counter(pair.label for pair in pairs)
+    counts = Counter(pair.rating for pair in pairs)
     return counts[0], counts[1]
 
 
@@ -222,8 +215,8 @@ class EngagementData:
     """Everything with a label. `judged` are the pairs that raters judged; no model may train on them."""
 
     convai: ConvaiSplits
-    judged: list[TextPair]
-    transfer: list[TextPair]
+    judged: list[LabelledTurn]
+    transfer: list[LabelledTurn]
 
 
 def read_engagement_data(folder: Path, *, check_counts: bool = True) -> EngagementData:
@@ -276,15 +269,15 @@ class ContrastText:
     sequence-to-sequence models write), spliced, shuffled, repetitive, or one of a few dull ones.
     """
 
-    def __init__(self, pairs: Sequence[TextPair], seed: int = 0) -> None:
+    def __init__(self, pairs: Sequence[LabelledTurn], seed: int = 0) -> None:
         self.pairs = pairs
         self._seed = seed
-        self._chain = MarkovChain([pair.reply for pair in pairs])
+        self._chain = MarkovChain([pair.response for pair in pairs])
 
     def spoil(self, index: int) -> str:
         """A made-up reply for the pair at `index`; depends on the seed and the index alone."""
         generator = random.Random(self._seed * 1_000_003 + index)  # noqa: S311
-        words, others = self.pairs[index].reply.split(), generator.choice(self.pairs).reply.split()
+        words, others = self.pairs[index].response.split(), generator.choice(self.pairs).response.split()
         spoil = generator.choices(_WAYS, weights=_SHARES)[0]
         return spoil(self._chain, words, others, generator).strip() or DULL_REPLIES[0]
 
@@ -325,11 +318,11 @@ def read_contrast_text(path: Path, pairs: int, seed: int = 0) -> ContrastText:
 
     Raises BadFileError if the file has fewer than two pairs of turns.
     """
-    found: dict[str, list[TextPair]] = defaultdict(list)
+    found: dict[str, list[LabelledTurn]] = defaultdict(list)
     for dialogue in read_dialogues(path):
         for query, reply in zip(dialogue.turns, dialogue.turns[1:], strict=False):
             if query.text.strip() and reply.text.strip():
-                found[dialogue.source].append(TextPair(query.text, reply.text))
+                found[dialogue.source].append(make_exchange(query.text, reply.text))
     generator = random.Random(seed)  # noqa: S311
     share = -(-pairs // max(1, len(found)))
     drawn = [pair for _, own in sorted(found.items()) for pair in generator.sample(own, min(share, len(own)))]

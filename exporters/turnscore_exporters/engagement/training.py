@@ -14,7 +14,7 @@ import typer
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
-from turnscore_assessment.data.dialogues import is_sample
+from turnscore_assessment.data.dialogues import LabelledTurn, is_sample
 from turnscore_assessment.figures import (
     Statistic,
     bootstrap,
@@ -33,7 +33,6 @@ from turnscore_exporters.data.pairs import (
     ConvaiSplit,
     EngagementData,
     Labels,
-    TextPair,
     count_labels,
     read_contrast_text,
     read_engagement_data,
@@ -94,12 +93,12 @@ class Source:
         return torch.tensor([0.5 / (1 - positives), 0.5 / positives])
 
 
-def texts_of(pairs: Sequence[TextPair]) -> list[tuple[str, str]]:
-    return [(pair.query, pair.reply) for pair in pairs]
+def texts_of(pairs: Sequence[LabelledTurn]) -> list[tuple[str, str]]:
+    return [(pair.query, pair.response) for pair in pairs]
 
 
-def labels_of(pairs: Sequence[TextPair]) -> Tensor:
-    return torch.tensor([pair.label for pair in pairs])
+def labels_of(pairs: Sequence[LabelledTurn]) -> Tensor:
+    return torch.tensor([int(pair.rating) for pair in pairs])
 
 
 def train_head(head: EngagementHead, source: Source, settings: LoopSettings, state_path: Path | None = None) -> None:
@@ -166,8 +165,8 @@ def _build_head(width: int) -> nn.Module:
     return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1))
 
 
-def _balance(pairs: Sequence[TextPair]) -> float:
-    positives = sum(pair.label for pair in pairs)
+def _balance(pairs: Sequence[LabelledTurn]) -> float:
+    positives = sum(pair.rating for pair in pairs)
     return (len(pairs) - positives) / max(1, positives)
 
 
@@ -181,7 +180,7 @@ def ask_contrast(contrast: ContrastText, step: int, seed: int) -> Question:
     for place, index in enumerate(chosen):
         pair, other = contrast.pairs[index], contrast.pairs[chosen[place - 1]]
         has_query = (step + place) % MISSING_QUERY_EVERY != 0
-        candidates = [(pair.reply, 1.0), (contrast.spoil(index), 0.0), (other.reply, 0.0)]
+        candidates = [(pair.response, 1.0), (contrast.spoil(index), 0.0), (other.response, 0.0)]
         for reply, answer in candidates if has_query else candidates[:2]:
             queries.append(pair.query if has_query else reply)
             replies.append(reply)
@@ -189,17 +188,17 @@ def ask_contrast(contrast: ContrastText, step: int, seed: int) -> Question:
     return Question(name=CONTRAST, queries=queries, replies=replies, answers=answers)
 
 
-def _ask_labels(name: str, pairs: Sequence[TextPair], step: int, seed: int) -> Question:
+def _ask_labels(name: str, pairs: Sequence[LabelledTurn], step: int, seed: int) -> Question:
     chosen = [pairs[index] for index in choose_batch(len(pairs), LABELLED_BATCH, step, seed)]
     queries = [
-        pair.reply if not pair.query or (step + place) % MISSING_QUERY_EVERY == 0 else pair.query
+        pair.response if not pair.query or (step + place) % MISSING_QUERY_EVERY == 0 else pair.query
         for place, pair in enumerate(chosen)
     ]
     return Question(
         name=name,
         queries=queries,
-        replies=[pair.reply for pair in chosen],
-        answers=[float(pair.label) for pair in chosen],
+        replies=[pair.response for pair in chosen],
+        answers=[pair.rating for pair in chosen],
     )
 
 
@@ -303,7 +302,7 @@ def transfer(
     model: EngagementModel,
     encoder: Encoder,
     vectors: PairVectors,
-    pairs: Sequence[TextPair],
+    pairs: Sequence[LabelledTurn],
     recipe: PaperRecipe,
     seed: int = 0,
 ) -> None:
@@ -402,12 +401,12 @@ class TestSet:
     """Pairs that people judged and that no model trains on."""
 
     name: str
-    pairs: Sequence[TextPair]
-    validation: Sequence[TextPair]
+    pairs: Sequence[LabelledTurn]
+    validation: Sequence[LabelledTurn]
 
     @property
     def labels(self) -> list[int]:
-        return [int(pair.label) for pair in self.pairs]
+        return [int(pair.rating) for pair in self.pairs]
 
 
 def list_test_sets(data: EngagementData) -> list[TestSet]:
@@ -423,11 +422,11 @@ def list_test_sets(data: EngagementData) -> list[TestSet]:
     return [sets["published"], sets["corrected"], judged, sets["thumbs"]]
 
 
-def measure_lengths(pairs: Sequence[TextPair]) -> dict[str, list[float]]:
+def measure_lengths(pairs: Sequence[LabelledTurn]) -> dict[str, list[float]]:
     """The characters and words of each reply."""
     return {
-        "characters": [float(len(pair.reply)) for pair in pairs],
-        "words": [float(len(pair.reply.split())) for pair in pairs],
+        "characters": [float(len(pair.response)) for pair in pairs],
+        "words": [float(len(pair.response.split())) for pair in pairs],
     }
 
 
@@ -448,7 +447,7 @@ def report_baselines(test_sets: Sequence[TestSet]) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for test_set in test_sets:
         validation = measure_lengths(test_set.validation)
-        labels = [pair.label for pair in test_set.validation]
+        labels = [pair.rating for pair in test_set.validation]
         report[test_set.name] = {
             kind: measure_agreement(lengths, test_set.labels, find_best_threshold(validation[kind], labels))
             for kind, lengths in measure_lengths(test_set.pairs).items()
@@ -465,10 +464,10 @@ def report_model(model: EngagementModel, vectors: PairVectors, test_sets: Sequen
     return report
 
 
-def report_transfer(model: EngagementModel, vectors: PairVectors, pairs: Sequence[TextPair]) -> dict[str, Any]:
+def report_transfer(model: EngagementModel, vectors: PairVectors, pairs: Sequence[LabelledTurn]) -> dict[str, Any]:
     """Agreement on the transfer pairs, each scored by a blend that did not see it, and that of the lengths alone."""
     odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
-    labels = [pair.label for pair in pairs]
+    labels = [pair.rating for pair in pairs]
 
     def measure_auc(scores: ArrayLike) -> dict[str, Any]:
         return asdict(bootstrap(compute_auc, scores, labels, BOOTSTRAP_ROUNDS))

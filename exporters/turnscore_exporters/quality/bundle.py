@@ -16,7 +16,6 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import STATED, Spoken, read_population
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, pad_rows
 from turnscore_core.scorers import quality
@@ -124,7 +123,7 @@ class TurnHeads:
 
 def read_reference(folder: Path, limit: int) -> list[TurnToScore]:
     """Draws at most `limit` turns of the population that no model was trained on."""
-    population = [make_turn(each.context, each.response) for each in read_population(folder).turns]
+    population = [each.to_score() for each in read_population(folder).turns]
     return random.Random(0).sample(population, min(limit, len(population)))  # noqa: S311
 
 

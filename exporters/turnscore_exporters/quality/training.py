@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from pydantic import BaseModel, Field
+from pydantic import Field, TypeAdapter
 from torch import Tensor, nn
 from torch.nn import functional
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
     MODERN_FILE,
     SYSTEM,
@@ -35,7 +34,6 @@ from turnscore_assessment.figures import compute_auc, compute_spearman
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_core.scorers.quality import HEADS, Head, ValueFormula
 from turnscore_core.scorers.reaction import REACTIONS
-from turnscore_wire import Speaker
 
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.json_files import write_json
@@ -394,23 +392,19 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     )
 
 
-class MarkedTurn(BaseModel):
-    """A row of a file of marks (experiments/quality_teacher.py): a turn, and a mark for each head that is known."""
-
-    context: tuple[tuple[Speaker, str], ...]
-    response: Annotated[str, Field(min_length=1)]
-    marks: Annotated[dict[Head, Annotated[float, Field(ge=-1, le=1)]], Field(min_length=1)]
+_MARKS = TypeAdapter(Annotated[dict[Head, Annotated[float, Field(ge=-1, le=1)]], Field(min_length=1)])
+_TURN = TypeAdapter(LabelledTurn)
 
 
 def read_marked_turns(path: Path) -> Iterator[LabelledTurn]:
-    """The rows of a file of marked turns, checked; those of one context follow each other.
+    """The rows of a file of marks (experiments/quality_teacher.py): turns, with `marks` of the heads that are known.
 
-    BadFileError naming the line and the field.
+    Those of one context follow each other. BadFileError naming the line and the field.
     """
     for number, row in read_rows(path):
-        turn = check_row(MarkedTurn.model_validate, path, number, row)
-        labels = {str(name): mark for name, mark in turn.marks.items()}
-        yield LabelledTurn(context=turn.context, response=turn.response, labels=labels, set_name="marked")
+        marks = check_row(_MARKS.validate_python, path, number, row.get("marks"), "marks")
+        fields = {"context": row.get("context"), "response": row.get("response"), "labels": marks}
+        yield check_row(_TURN.validate_python, path, number, {**fields, "set_name": "marked"})
 
 
 def describe_training(options: QualityTrainOptions, settings: QualitySettings, recipe: JudgedRecipe) -> dict[str, Any]:
@@ -448,7 +442,7 @@ def measure_set(
     """Spearman with the ratings (where they are 0 or 1 the area under the ROC curve) of value, each head and length."""
     ratings = [turn.rating for turn in turns]
     measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
-    found = score_turns(model, encoder, [make_turn(each.context, each.response) for each in turns])
+    found = score_turns(model, encoder, [each.to_score() for each in turns])
     columns: dict[str, Sequence[float]] = {
         "value": found.values(formula),
         **dict(zip(HEADS, found.heads.T.tolist(), strict=True)),

@@ -16,7 +16,6 @@ import torch
 import typer
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import (
     DBDC3_FILE,
     DEFAULT_SETS,
@@ -418,7 +417,7 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
     generator = random.Random(0)  # noqa: S311
     drawn: list[TurnToScore] = []
     for turns in read_turns(options.data, sets, 0).values():
-        found = [make_turn(each.context, each.response) for each in turns]
+        found = [each.to_score() for each in turns]
         drawn += generator.sample(found, min(options.turns // len(sets), len(found)))
     model, encoder = load_model(options.checkpoint)
     made = Checkpoint(

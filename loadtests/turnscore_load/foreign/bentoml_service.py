@@ -10,17 +10,9 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: ONNX Runtime rep
 import bentoml
 import numpy as np
 import onnxruntime
-from pydantic import BaseModel
 from tokenizers import Tokenizer
 
 _QUIET = {"tracing": {"excluded_urls": ".*"}, "metrics": {"enabled": False}, "logging": {"access": {"enabled": False}}}
-
-
-class QueryAndReply(BaseModel):
-    """What the user said and what the system answered."""
-
-    query: str
-    reply: str
 
 
 @bentoml.service(
@@ -38,9 +30,9 @@ class Engagement:
         self._tokenizer.enable_padding()
 
     @bentoml.api(batchable=True, max_batch_size=32)
-    def score(self, turns: list[QueryAndReply]) -> list[float]:
-        """The probability of each turn; turns of several callers arrive together."""
-        encoded = self._tokenizer.encode_batch([text for turn in turns for text in (turn.query, turn.reply)])
+    def score(self, turns: list[dict[str, str]]) -> list[float]:
+        """The probability of each turn, a `query` and its `reply`; turns of several callers arrive together."""
+        encoded = self._tokenizer.encode_batch([text for turn in turns for text in (turn["query"], turn["reply"])])
         query_row = np.arange(0, len(encoded), 2)
         feeds = {
             "input_ids": np.array([each.ids for each in encoded]),

@@ -26,9 +26,9 @@ def test_every_reader_of_the_public_sets_reads_it(data_folder):
 
 def test_the_published_counts_are_not_expected_of_it(data_folder):
     data = read_engagement_data(data_folder)
-    assert {pair.label for pair in data.transfer} == {0, 1}
+    assert {pair.rating for pair in data.transfer} == {0, 1}
     for by_split in data.convai.pairs.values():
-        assert {pair.label for pair in by_split[ConvaiSplit.TRAIN]} == {0, 1}
+        assert {pair.rating for pair in by_split[ConvaiSplit.TRAIN]} == {0, 1}
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):

@@ -15,14 +15,14 @@ from paper_systems.page import read_eval_sets
 from support.exporter_data import save_tiny_masked, save_tiny_pair, write_rows
 from support.files import ROOT, invoke
 from transformers import AutoModelForMaskedLM
-from turnscore_exporters.data.pairs import TextPair
+from turnscore_exporters.data.pairs import make_exchange
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.bundles import weigh_alike
 from turnscore_exporters.pair_models.models import load_masked_model, score_masked
 
 
 def exchanges(*rows):
-    return [TextPair(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
+    return [make_exchange(query, reply, dialogue=dialogue) for dialogue, query, reply in rows]
 
 
 def test_dialogues_that_hold_a_judged_text_are_not_trained_on():
@@ -41,7 +41,7 @@ def test_a_wrong_reply_is_of_another_dialogue_and_was_never_given_to_the_same_wo
         ("a", "tea?", "yes"), ("a", "who", "me"), ("b", "Tea?", "no"), ("c", "hm", "tea?"), ("d", "so", "ok")
     )
     drawn = [RandomNegatives(mine).draw(0, epoch) for epoch in range(30)]
-    assert {mine[place].reply for place in drawn} == {"ok"}
+    assert {mine[place].response for place in drawn} == {"ok"}
 
 
 def test_a_response_among_its_own_references_is_measured_without_it(tmp_path):

@@ -8,7 +8,6 @@ from quality_bundle import app
 from support.bundles import make_quality_bundle
 from support.exporter_data import write_rows
 from support.files import invoke
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import read_rated_turns
 from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_one_batch
 from turnscore_exporters.calibration.recalibration import choose_order
@@ -50,9 +49,7 @@ def thresholds_of(folder):
 
 def values_of(bundle, turns):
     scorer = load_scorer(bundle, choose_variant(bundle)).scorer
-    return np.array(
-        [raw.value for raw in score_in_one_batch(scorer, [make_turn(t.context, t.response) for t in turns])]
-    )
+    return np.array([raw.value for raw in score_in_one_batch(scorer, [t.to_score() for t in turns])])
 
 
 def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(bundle, tmp_path):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support.bundles import HEADS_FILE, make_quality_bundle
 from support.exporter_data import export_tiny_fed, save_tiny_dialogpt
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import STATED, LabelledTurn, Population
 from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_in_one_batch
 from turnscore_core.scorers.quality import HEADS
@@ -26,7 +25,7 @@ def build_population(count):
 
 
 def score(loaded, population):
-    return score_in_one_batch(loaded.scorer, [make_turn(turn.context, turn.response) for turn in population.turns])
+    return score_in_one_batch(loaded.scorer, [turn.to_score() for turn in population.turns])
 
 
 def changed_files(old, new):

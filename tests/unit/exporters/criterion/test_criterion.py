@@ -12,7 +12,6 @@ from typing import cast
 import numpy as np
 import pytest
 from support.exporter_data import write_rows
-from turnscore_assessment.agreement.scoring import make_turn
 from turnscore_assessment.data.dialogues import LabelledTurn, Population
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.dialogues import Dialogue
@@ -86,7 +85,7 @@ def served(made):
 
 
 def values_of(served, turns):
-    return np.array([each.value for each in score_turns(served, [make_turn(t.context, t.response) for t in turns])])
+    return np.array([each.value for each in score_turns(served, [t.to_score() for t in turns])])
 
 
 SAID = [

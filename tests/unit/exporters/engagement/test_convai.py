@@ -49,15 +49,15 @@ def test_published_pairs_of_a_dull_dialogue_are_every_second_one():
     turns = [("Alice" if index % 2 == 0 else "Bob", str(index)) for index in range(5)]
     dull = build_pairs([make_dialogue(*turns)], Labels.PUBLISHED)
     lively = build_pairs([make_dialogue(*turns, has_bot=False)], Labels.PUBLISHED)
-    assert [(pair.query, pair.reply, pair.label) for pair in dull] == [("0", "1", 0), ("2", "3", 0)]
-    assert [(pair.query, pair.reply) for pair in lively] == [("0", "1"), ("1", "2"), ("2", "3"), ("3", "4")]
+    assert [(pair.query, pair.response, pair.rating) for pair in dull] == [("0", "1", 0), ("2", "3", 0)]
+    assert [(pair.query, pair.response) for pair in lively] == [("0", "1"), ("1", "2"), ("2", "3"), ("3", "4")]
 
 
 def test_thumb_pairs_take_what_the_human_said_last():
     said = [("Bob", "welcome", 2), ("Alice", "one"), ("Alice", "two"), ("Bob", "three", 1), ("Bob", "four", 2)]
     turns = tuple(RecordedTurn(*each) for each in (*said, ("Bob", "five", 0)))
     dialogue = RecordedDialogue(id="x", order=0, turns=turns, participants={"Alice": "human", "Bob": "bot"}, ratings={})
-    found = [(pair.query, pair.reply, pair.label) for pair in build_thumb_pairs([dialogue])]
+    found = [(pair.query, pair.response, pair.rating) for pair in build_thumb_pairs([dialogue])]
     assert found == [("", "welcome", 1), ("one two", "three", 0), ("one two", "four", 1)]
 
 
