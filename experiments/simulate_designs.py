@@ -12,6 +12,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from scipy import stats
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring, analyse_criterion
 from turnscore_assessment.designs.form import (
     BEST,
@@ -54,17 +55,16 @@ class StudySize:
 
 def make_key(kind: DesignKind, size: StudySize, seed: int, systems: int = len(QUALITIES)) -> DesignKey:
     """A design of made-up items; in biased magnitude estimation the standard differs by dialogue."""
+    turn = LabelledTurn(context=(), response="text")
     items = [
-        DesignItem(dialogue=f"d{dialogue}", system=f"s{system}", response="text")
+        DesignItem(dialogue=f"d{dialogue}", system=f"s{system}", turn=turn)
         for dialogue in range(size.dialogues)
         for system in range(systems)
     ]
     if kind.is_magnitude:
         standards = np.random.default_rng(seed).integers(20, 120, size.dialogues)
         items += [
-            DesignItem(
-                dialogue=f"d{dialogue}", system="human", response="text", reference=True, standard=float(standard)
-            )
+            DesignItem(dialogue=f"d{dialogue}", system="human", turn=turn, reference=True, standard=float(standard))
             for dialogue, standard in enumerate(standards)
         ]
     spec = DesignSpec(

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 from typer import BadParameter, Option
 
 from turnscore_assessment.command_line import SeedOption
+from turnscore_assessment.data.dialogues import LabelledTurn, Spoken
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Floats, Integers
 from turnscore_assessment.files import StrictForm, check_row, read_csv, read_rows, to_csv, unguard
@@ -81,19 +82,15 @@ class KeyedItem(StrictForm):
 
 
 class DesignItem(KeyedItem):
-    """A line of an items file: one system's `response` to the `context`, or a whole dialogue (`turns`)."""
+    """What raters judge; of a whole dialogue, the turn's response is all of it."""
 
+    turn: LabelledTurn
     reference: bool = False  # Whether magnitude estimation measures against it.
     # The reference's worth in biased magnitude estimation: some metric's score of it.
     standard: Annotated[Number, Field(gt=0, le=LARGEST_MAGNITUDE)] | None = None
-    context: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=2000)] = ()
-    response: Annotated[str, Field(min_length=1, max_length=100_000)] | None = None
-    turns: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=2000)] = ()
 
     @model_validator(mode="after")
-    def _check_content(self) -> "DesignItem":
-        if (self.response is None) == (not self.turns):
-            raise ValueError("must have either `response` or `turns`")
+    def _check_standard(self) -> "DesignItem":
         if self.standard is not None and not self.reference:
             raise ValueError("standard: only a reference may have one")
         return self
@@ -168,16 +165,38 @@ class DesignSpec:
     seed: SeedOption = 0
 
 
+_TURNS = TypeAdapter(Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=2000)])
+_RESPONSE = TypeAdapter(Annotated[str, Field(min_length=1, max_length=100_000)])
+
+
 def read_items(path: Path) -> list[DesignItem]:
     """The items in the file's order; BadFileError names the file, the line and the field."""
     items: list[DesignItem] = []
     for number, record in read_rows(path):
         if len(items) == MOST_ITEMS:
             raise BadFileError(path, number, f"there are more than {MOST_ITEMS:,} items")
-        items.append(check_row(DesignItem.model_validate, path, number, record))
+        turn = _read_turn(path, number, record)
+        items.append(check_row(DesignItem.model_validate, path, number, {"turn": turn, **record}))
     if not items:
         raise BadFileError(path, 0, "has no item")
     return items
+
+
+def _read_turn(path: Path, number: int, record: dict[str, Any]) -> LabelledTurn:
+    """Takes out of a line one system's `response` to the `context`, or a whole dialogue (`turns`)."""
+
+    def read(name: str) -> tuple[Spoken, ...]:
+        turns = check_row(_TURNS.validate_python, path, number, record.pop(name, ()), name)
+        return tuple((turn.speaker, turn.text) for turn in turns)
+
+    context, turns, response = read("context"), read("turns"), record.pop("response", None)
+    if (response is None) == (not turns):
+        raise BadFileError(path, number, "must have either `response` or `turns`")
+    if response is None:
+        return LabelledTurn(context=context, response=_say_turns(turns))
+    return LabelledTurn(
+        context=context, response=check_row(_RESPONSE.validate_python, path, number, response, "response")
+    )
 
 
 # Columns of a sheet, a row per option and criterion; raters fill the last one.
@@ -220,19 +239,14 @@ def _write_sheet(design: Design, questions: Sequence[DesignQuestion]) -> str:
             for position, option in enumerate(question.options, start=1):
                 item = design.texts[option]
                 row = [key.study, question.rater, question.question, criterion.name, position, option]
-                shown = [_say_turns(item.context), _say(reference), question.standard, _say(item)]
+                said = reference.turn.response if reference else ""
+                shown = [_say_turns(item.turn.context), said, question.standard, item.turn.response]
                 rows.append([*row, *shown, how, None])
     return to_csv(COLUMNS, rows)
 
 
-def _say(item: DesignItem | None) -> str:
-    if item is None:
-        return ""
-    return item.response if item.response is not None else _say_turns(item.turns)
-
-
-def _say_turns(turns: Iterable[RatedDialogueTurn]) -> str:
-    return "\n".join(f"{turn.speaker}: {turn.text}" for turn in turns)
+def _say_turns(turns: Iterable[Spoken]) -> str:
+    return "\n".join(f"{speaker}: {text}" for speaker, text in turns)
 
 
 BEST, MIDDLE, WORST = 1.0, 2.0, 3.0  # Ranks of best-worst answers: all options between share one.

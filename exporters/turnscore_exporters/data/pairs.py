@@ -278,39 +278,22 @@ class ContrastText:
         """A made-up reply for the pair at `index`; depends on the seed and the index alone."""
         generator = random.Random(self._seed * 1_000_003 + index)  # noqa: S311
         words, others = self.pairs[index].response.split(), generator.choice(self.pairs).response.split()
-        spoil = generator.choices(_WAYS, weights=_SHARES)[0]
-        return spoil(self._chain, words, others, generator).strip() or DULL_REPLIES[0]
+        ways: tuple[Callable[[], str], ...] = (
+            lambda: self._chain.draw(generator),
+            lambda: " ".join(words[: max(1, len(words) // 2)] + others[len(others) // 2 :]),
+            lambda: " ".join(generator.choice(others or words) if generator.random() < 0.35 else own for own in words),
+            lambda: " ".join(generator.sample(words, len(words))),
+            lambda: _repeat(words, generator),
+            lambda: generator.choice(DULL_REPLIES),
+        )
+        [spoil] = generator.choices(ways, weights=(0.45, 0.15, 0.15, 0.10, 0.08, 0.07))  # chosen
+        return spoil().strip() or DULL_REPLIES[0]
 
 
-def _draw(chain: MarkovChain, _words: list[str], _others: list[str], generator: random.Random) -> str:
-    return chain.draw(generator)
-
-
-def _splice(_chain: MarkovChain, words: list[str], others: list[str], _generator: random.Random) -> str:
-    return " ".join(words[: max(1, len(words) // 2)] + others[len(others) // 2 :])
-
-
-def _sprinkle(_chain: MarkovChain, words: list[str], others: list[str], generator: random.Random) -> str:
-    return " ".join(generator.choice(others or words) if generator.random() < 0.35 else word for word in words)
-
-
-def _shuffle(_chain: MarkovChain, words: list[str], _others: list[str], generator: random.Random) -> str:
-    return " ".join(generator.sample(words, len(words)))
-
-
-def _repeat(_chain: MarkovChain, words: list[str], _others: list[str], generator: random.Random) -> str:
+def _repeat(words: list[str], generator: random.Random) -> str:
     start, length = generator.randrange(max(1, len(words))), generator.randint(1, 3)
     piece = words[start : start + length]
     return " ".join(words[: start + length] + piece * generator.randint(1, 3) + words[start + length :])
-
-
-def _dull(_chain: MarkovChain, _words: list[str], _others: list[str], generator: random.Random) -> str:
-    return generator.choice(DULL_REPLIES)
-
-
-_Way = Callable[[MarkovChain, list[str], list[str], random.Random], str]
-_WAYS: tuple[_Way, ...] = (_draw, _splice, _sprinkle, _shuffle, _repeat, _dull)
-_SHARES = (0.45, 0.15, 0.15, 0.10, 0.08, 0.07)  # chosen
 
 
 def read_contrast_text(path: Path, pairs: int, seed: int = 0) -> ContrastText:

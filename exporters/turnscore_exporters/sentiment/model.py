@@ -103,8 +103,6 @@ _INSULT = re.compile(
 _AT_SOMEONE = re.compile(r"\byou", re.IGNORECASE)
 _LONGEST_INSULT = 120
 
-Words = list[str]
-
 
 @dataclass(frozen=True)
 class NegativeRecipe:
@@ -130,21 +128,15 @@ class BadResponses:
 
     def make(self, turn: LabelledTurn, generator: random.Random) -> str:
         """Half of them mismatched, a sixth each repeated, garbled and hostile; one may equal the real response."""
-        kind = generator.choices((self._mismatch, self._repeat, self._garble, self._insult), weights=(3, 1, 1, 1))[0]
-        return kind(turn, generator)
-
-    def _mismatch(self, turn: LabelledTurn, generator: random.Random) -> str:
-        return generator.choice(self._pools[turn.set_name])
-
-    def _repeat(self, turn: LabelledTurn, generator: random.Random) -> str:
+        [kind] = generator.choices(("mismatched", "repeated", "garbled", "hostile"), weights=(3, 1, 1, 1))
         said = [text for speaker, text in turn.context if speaker == SYSTEM]
-        return said[-1] if said else self._mismatch(turn, generator)
-
-    def _garble(self, turn: LabelledTurn, generator: random.Random) -> str:
-        return garble(turn.response, generator)
-
-    def _insult(self, turn: LabelledTurn, generator: random.Random) -> str:
-        return generator.choice(self.insults) if self.insults else self._mismatch(turn, generator)
+        if kind == "repeated" and said:
+            return said[-1]
+        if kind == "garbled":
+            return garble(turn.response, generator)
+        if kind == "hostile" and self.insults:
+            return generator.choice(self.insults)
+        return generator.choice(self._pools[turn.set_name])
 
 
 def is_insult(text: str) -> bool:
@@ -154,27 +146,18 @@ def is_insult(text: str) -> bool:
 
 def garble(text: str, generator: random.Random) -> str:
     """The garbled text: words dropped, one word stuttered, letters typed at random, or the words shuffled."""
-    way = generator.choice((_drop_words, _stutter, _type_at_random, _shuffle_words))
-    return " ".join(way(text.split(), generator))
+    words = text.split()
 
+    def type_at_random() -> str:
+        return "".join(generator.choices(string.ascii_lowercase, k=generator.randint(2, 9)))
 
-def _drop_words(words: Words, generator: random.Random) -> Words:
-    return [word for word in words if generator.random() > 0.5] or words[:1]
-
-
-def _stutter(words: Words, generator: random.Random) -> Words:
-    return [generator.choice(words)] * generator.randint(3, 12)
-
-
-def _type_at_random(_words: Words, generator: random.Random) -> Words:
-    return [
-        "".join(generator.choices(string.ascii_lowercase, k=generator.randint(2, 9)))
-        for _ in range(generator.randint(1, 7))
-    ]
-
-
-def _shuffle_words(words: Words, generator: random.Random) -> Words:
-    return generator.sample(words, len(words))
+    ways = (
+        lambda: [word for word in words if generator.random() > 0.5] or words[:1],
+        lambda: [generator.choice(words)] * generator.randint(3, 12),
+        lambda: [type_at_random() for _ in range(generator.randint(1, 7))],
+        lambda: generator.sample(words, len(words)),
+    )
+    return " ".join(generator.choice(ways)())
 
 
 DEFAULT_LAYOUT = WindowLayout(context_turns=3, turn_marks="separator", response_segment=1)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from simulate_designs import CRITERION, SimulatedRaters, StudySize, make_key
+from turnscore_assessment.data.dialogues import LabelledTurn
 from turnscore_assessment.designs import analysis
 from turnscore_assessment.designs.form import (
     AskedCriterion,
@@ -18,23 +19,23 @@ from turnscore_assessment.designs.form import (
 )
 from turnscore_assessment.designs.making import DesignError, deal_tuples, make_design, measure_balance
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.rating_file import RatedDialogueTurn
 
 SYSTEMS = ("alpha-9", "beta-9", "gamma-9")
 CRITERIA = [AskedCriterion(name="fun"), AskedCriterion(name="clear")]
 DULL = AskedCriterion(name="dull", direction="negative")
 
 
+def item(dialogue, system, response, **more):
+    turn = LabelledTurn(context=(("user", f"question {dialogue}"),), response=response)
+    return DesignItem(dialogue=f"d{dialogue}", system=system, turn=turn, **more)
+
+
 def make_items(dialogues=6, systems=SYSTEMS, reference=True):
     items = []
     for dialogue in range(dialogues):
-        context = (RatedDialogueTurn(speaker="user", text=f"question {dialogue}"),)
-        for number, system in enumerate(systems):
-            text = f"reply {number} to {dialogue}"
-            items.append(DesignItem(dialogue=f"d{dialogue}", system=system, context=context, response=text))
+        items += [item(dialogue, system, f"reply {number} to {dialogue}") for number, system in enumerate(systems)]
         if reference:
-            made = {"dialogue": f"d{dialogue}", "system": "human", "context": context, "response": f"ideal {dialogue}"}
-            items.append(DesignItem(**made, reference=True, standard=20.0 + dialogue))
+            items.append(item(dialogue, "human", f"ideal {dialogue}", reference=True, standard=20.0 + dialogue))
     return items
 
 
@@ -94,7 +95,7 @@ def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_ju
 
 def test_what_cannot_be_made_is_named():
     items = make_items(reference=False)
-    many = [DesignItem(dialogue="d", system=f"s{n}", response="x") for n in range(201)]
+    many = [item("", f"s{n}", "x") for n in range(201)]
     plain = [item.model_copy(update={"standard": None}) for item in make_items()]
     twice = [*make_items(), make_items()[3].model_copy(update={"system": "other"})]
     cases = [
@@ -117,7 +118,7 @@ def test_what_cannot_be_made_is_named():
         with pytest.raises(DesignError, match=reason):
             make(kind, given, **options)
     with pytest.raises(TooFewError, match="a design compares two systems at least; there is A"):
-        make(DesignKind.LIKERT, [DesignItem(dialogue="d", system="A", response="x")])
+        make(DesignKind.LIKERT, [item("", "A", "x")])
 
 
 SHAPES = [(3, 2, 9), (5, 2, 25), (10, 4, 40), (7, 3, 14), (13, 4, 13)]
