@@ -11,7 +11,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from contextvars import Token
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -24,12 +25,13 @@ from turnscore_core.scoring import Deadline
 from turnscore_wire.errors import MAX_FIELD_CHARS
 
 from turnscore_service import metrics
-from turnscore_service.auth.access import ANYBODY, CALLER
+from turnscore_service.auth.access import ANYBODY, CALLER, Caller
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.log_setup import KEY_NAME, REQUEST_ID
 from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.request_checks import check_item_count, check_turn_counts
+from turnscore_service.telemetry.recorder import CallTrace
 
 Transport = Literal["http", "grpc"]
 CONVERSATION = "conversation"  # the call of a live conversation, whose time is the caller's own and is not measured
@@ -37,6 +39,7 @@ CONVERSATION = "conversation"  # the call of a live conversation, whose time is 
 _LOGGER = logging.getLogger("turnscore.requests")
 
 
+@dataclass(slots=True, eq=False)
 class RequestScope:
     """One request from its start to its end: `with RequestScope(...) as scope: scope.answer = await ...`.
 
@@ -44,19 +47,19 @@ class RequestScope:
     `internal`. Only CallerLeftError and cancellation leave it. Counts the request once, by transport, call and code.
     """
 
-    __slots__ = ("_call", "_runtime", "_started_at", "_tokens", "_transport", "answer", "request_id", "trace")
-
-    def __init__(
-        self, runtime: Runtime, transport: Transport, call: str, request_id: str, carrier: Mapping[str, str]
-    ) -> None:
-        """`carrier` has the headers, or the metadata, that may name the caller's span."""
-        self._runtime, self._transport, self._call = runtime, transport, call
-        self.request_id = request_id
-        self.answer: BaseModel | None = None  # the reply to send; none where a conversation has ended well
-        telemetry = runtime.telemetry
-        self.trace = None if telemetry is None else telemetry.begin(transport, call, carrier)
+    runtime: Runtime
+    transport: Transport
+    call: str
+    request_id: str
+    carrier: Mapping[str, str]  # the headers, or the metadata, that may name the caller's span
+    answer: BaseModel | None = None  # the reply to send; none where a conversation has ended well
+    trace: CallTrace | None = field(init=False)
+    _started_at: float = field(init=False)
+    _tokens: tuple[Token[str | None], Token[str | None], Token[Caller]] = field(init=False)
 
     def __enter__(self) -> Self:
+        telemetry = self.runtime.telemetry
+        self.trace = None if telemetry is None else telemetry.begin(self.transport, self.call, self.carrier)
         self._started_at = time.perf_counter()
         self._tokens = REQUEST_ID.set(self.request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
         return self
@@ -74,12 +77,12 @@ class RequestScope:
                 error = FailedScoringError()
             self.answer = refuse(error, self.request_id)
             code = error.code
-        runtime, call = self._runtime, self._call
-        metrics.REQUESTS.labels(self._transport, call, code).inc()
+        runtime, call = self.runtime, self.call
+        metrics.REQUESTS.labels(self.transport, call, code).inc()
         if call != CONVERSATION:
-            metrics.REQUEST_SECONDS.labels(self._transport, call).observe(seconds)
+            metrics.REQUEST_SECONDS.labels(self.transport, call).observe(seconds)
             if seconds >= runtime.slow.seconds:
-                runtime.slow.note(f"{self._transport} {call}", code, seconds, self.answer)
+                runtime.slow.note(f"{self.transport} {call}", code, seconds, self.answer)
         if runtime.settings.log_requests:
             took = {} if call == CONVERSATION else {"seconds": round(seconds, 5)}
             _LOGGER.info("request", extra={"call": call, "code": code, **took})
@@ -280,7 +283,8 @@ class ServiceCall:
         if self.request_type is wire.BatchRequest:
             read_batch: Any = decode_batch if isinstance(sent, bytes) else validate_batch
             return await read_batch(sent, limits, slices)
-        await slices.pause()
+        if slices.is_large:
+            await slices.pause()
         read: Any = decode if isinstance(sent, bytes) else validate
         return read(self.request_type, sent, limits)
 

@@ -67,7 +67,7 @@ _LOGGER = logging.getLogger("turnscore.cache")
 _BYTES_A_NUMBER = 4
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class CacheLookup:
     """The known fragments of one scorer's score of a turn."""
 

@@ -173,24 +173,21 @@ class SupervisedExecutor:
     def _work(self, queue: "SimpleQueue[_Job | None]") -> None:
         """In a thread of the stage."""
         while (job := queue.get()) is not None:
-            self._perform(job)
-            del job  # while the next one is waited for, nothing may keep the models that this one used
-
-    def _perform(self, job: _Job) -> None:
-        result: object = None
-        error: BaseException | None = None
-        if not job.future.cancelled():
-            job.started_at = time.monotonic()
-            try:
-                result = job.work()
-            except StopIteration as stopped:  # no future takes it
-                error = RuntimeError(repr(stopped))
-            except Exception as raised:
-                error = raised
-            except BaseException as raised:  # would end the event loop of the caller that awaits it
-                error = RuntimeError(f"{type(raised).__name__} in a thread")
-        with suppress(RuntimeError):  # the loop is closed: no caller is left
-            job.loop.call_soon_threadsafe(self._settle, job, result, error)
+            result: object = None
+            error: BaseException | None = None
+            if not job.future.done():
+                job.started_at = time.monotonic()
+                try:
+                    result = job.work()
+                except StopIteration as stopped:  # no future takes it
+                    error = RuntimeError(repr(stopped))
+                except Exception as raised:
+                    error = raised
+                except BaseException as raised:  # would end the event loop of the caller that awaits it
+                    error = RuntimeError(f"{type(raised).__name__} in a thread")
+            with suppress(RuntimeError):  # the loop is closed: no caller is left
+                job.loop.call_soon_threadsafe(self._settle, job, result, error)
+            del job, result, error  # while the next one is waited for, nothing may keep the models that this one used
 
     def _settle(self, job: _Job, result: object, error: BaseException | None) -> None:
         self._jobs.discard(job)

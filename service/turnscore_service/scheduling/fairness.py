@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 
@@ -98,20 +99,23 @@ class CooperativeScheduler:
             asyncio.get_running_loop().call_soon(self._give)
 
 
+@dataclass(slots=True)
 class TimeSlice:
-    """One piece of work, to be paused between its parts."""
+    """One piece of work, to be paused between its parts. Work that waits for something else then begins another."""
 
-    def __init__(self, cooperative: CooperativeScheduler, *, is_large: bool) -> None:
-        self.is_large = is_large
-        self._cooperative = cooperative
-        self.renew()
-
-    def renew(self) -> None:
-        """Begins again after the work has waited for something else: the time that it waited was others'."""
-        self._ends_at = 0.0 if self.is_large else time.perf_counter() + SLICE_SECONDS
+    cooperative: CooperativeScheduler
+    _: KW_ONLY
+    is_large: bool
+    ends_at: float | None = field(default=None, init=False)
 
     async def pause(self) -> None:
-        """Called before each part: waits for a turn if the slice is used up; else returns at once."""
-        if time.perf_counter() >= self._ends_at:
-            await self._cooperative.turn()
-            self._ends_at = time.perf_counter() + SLICE_SECONDS
+        """Called before each part: waits for a turn if the slice is used up, as that of large work is before its first.
+
+        Else returns at once.
+        """
+        now = time.perf_counter()
+        if self.is_large if self.ends_at is None else now >= self.ends_at:
+            await self.cooperative.turn()
+            self.ends_at = time.perf_counter() + SLICE_SECONDS
+        elif self.ends_at is None:
+            self.ends_at = now + SLICE_SECONDS

@@ -140,7 +140,7 @@ class ScoringPipeline:
                 prepared.append(self._prepare(index, request, deadline, started_at))
             items = [each for each in prepared if isinstance(each, Item)]
             outcomes = iter(await self._scheduler.answer(items))
-            slices.renew()
+            slices = TimeSlice(self._cooperative, is_large=slices.is_large)
             results: list[wire.ScoreReply | wire.ErrorReply] = []
             for index, (request, each) in enumerate(zip(requests, prepared, strict=True)):
                 await slices.pause()

@@ -7,10 +7,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from turnscore_core.batches import PackCollector
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, ScoringError
@@ -22,7 +23,6 @@ from turnscore_core.scorers.scorer import (
     WHOLE_SCORE,
     Fields,
     RawScore,
-    Scorer,
     TokenPack,
     TurnToScore,
     count_chars,
@@ -56,6 +56,7 @@ Encoded = tuple[list[TokenPack], Mapping[int, ScoringError]]
 """The packs, and by its place the error of each turn that could not be tokenized."""
 
 
+@dataclass(slots=True, eq=False)
 class InFlight:
     """What scorers of one pass say of one turn, being computed, for all callers that wait for some of it.
 
@@ -63,81 +64,50 @@ class InFlight:
     it. A failure goes to every caller that waits, and is not kept.
     """
 
-    def __init__(self, others: "SingleFlight", turn: TurnToScore, chars: int) -> None:
-        """`turn` is as its scorers are to see it; `chars` are those that they read of it."""
-        self.turn = turn
-        self.chars = chars
-        self.parts: list[Part] = []
-        self.waiting = 0
-        """Turns of callers that wait for it."""
-        self.is_done = False
-        self.seconds = (0.0, 0.0, 0.0)
-        """Of tokenizing, of waiting for a batch, and of the batch."""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.on_abandoned: list[Callable[[bool], object]] = []
-        """Called if the last caller leaves before it is done; with whether its time ran out."""
-        self._others = others
+    others: "SingleFlight"
+    turn: TurnToScore
+    """As its scorers are to see it."""
+    chars: int
+    """Those that they read of it."""
+    parts: "list[PendingScore]" = field(default_factory=list)
+    """For each scorer the score for which it was begun."""
+    waiting: int = 0
+    """Turns of callers that wait for it."""
+    is_done: bool = False
+    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Of tokenizing, of waiting for a batch, and of the batch."""
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    computed_by: "list[tuple[list[InFlight], asyncio.Future[Any]]]" = field(default_factory=list)
+    """What computes it, each with all the work that it does; of that, what is not wanted any more may be missing."""
 
     def leave(self, *, expired: bool = False) -> None:
-        """A turn no longer waits for it."""
+        """A turn no longer waits for it; `expired`: because its time ran out."""
         self.waiting -= 1
-        if not self.waiting and not self.is_done:
-            for stop in self.on_abandoned:
-                stop(expired)
-            self._end()
+        if self.waiting or self.is_done:
+            return
+        for works, future in self.computed_by:
+            while works and (works[-1].is_done or not works[-1].waiting):  # never wanted again: each is looked at once
+                works.pop()
+            if not works and expired:
+                expire(future)
+            elif not works:
+                future.cancel()
+        self.finish()
 
     def finish(self, error: ScoringError | None = None, seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
-        """Lets every caller have what the parts found, or the error; only the first call counts."""
+        """Lets every caller have what the parts found, or the error, and no other join. Only the first call counts."""
         if self.is_done:
             return
-        for part in self.parts if error is not None else ():
-            part.error = part.error or error
-        self.seconds = seconds
-        self.is_done = True
-        if not self.done.done():
-            self.done.set_result(None)
-        self._end()
-
-    def _end(self) -> None:
-        """Lets no other caller join."""
-        others = self._others
+        self.is_done, self.seconds = True, seconds
+        self.done.set_result(None)
         for part in self.parts:
-            for fragment in part.fragments:
-                if (held := others.get((part.key, fragment))) is not None and held[0] is self:
-                    del others[part.key, fragment]
-        # Its calls know it, and it knows the scorer: a replaced model would stay until the next garbage collection.
-        self.on_abandoned.clear()
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """Of work in flight what one scorer says: fragments of the turn's score, or why there are none."""
-
-    scorer: Scorer
-    key: str | None
-    """Without one no other caller may wait for it."""
-    fragments: Sequence[bytes]
-    """Those that are computed."""
-    keep: Callable[[Mapping[bytes, RawScore]], object]
-    """Called with the finished fragments before any caller has them."""
-    found: Mapping[bytes, RawScore] = field(init=False)
-    """Of work that is done without an error."""
-    error: ScoringError | None = None
-
-    def take(self, turn: TurnToScore, answer: RawScore | ScoringError) -> None:
-        """What the scorer said of the turn. One that cannot be read or kept is an error of this scorer alone."""
-        if isinstance(answer, ScoringError):
-            self.error = answer
-            return
-        try:
-            if self.fragments is WHOLE_SCORE:
-                found = {WHOLE: answer}
-            else:
-                found = dict(zip(self.fragments, self.scorer.split(turn, answer), strict=True))
-            self.keep(found)
-            self.found = found
-        except Exception as error:
-            self.error = _internal_error(error)
+            part.error = part.error or error
+            for fragment in part.computed:
+                if (held := self.others.get((part.key, fragment))) is not None and held[0] is self:
+                    del self.others[part.key, fragment]
+        # What computes it knows it, and it knows the scorer: a replaced model would stay until the next garbage
+        # collection.
+        self.computed_by.clear()
 
 
 def _internal_error(error: BaseException) -> ScoringError:
@@ -146,17 +116,38 @@ def _internal_error(error: BaseException) -> ScoringError:
     return FailedScoringError()
 
 
-SingleFlight = dict[tuple[str | None, bytes], tuple[InFlight, Part]]
-"""What is being computed in one process, by key and fragment, so that equal turns are computed once."""
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingScore(CacheLookup):
-    """What is known of one scorer's score of a turn, and the parts of work in flight that have the rest."""
+    """One scorer's score of a turn: fragments that are known, and fragments that are being computed.
+
+    Callers of equal turns may wait for what is computed for this one.
+    """
 
     asked: str
     """The scorer's name in the outcome, whichever version of it answers."""
-    waits_for: Sequence[Part] = ()
+    computed: Sequence[bytes] = ()
+    """The fragments that are computed for it."""
+    found: Mapping[bytes, RawScore] = field(default_factory=dict)
+    """These, once they are computed without an error."""
+    error: ScoringError | None = None
+    """Why they are not."""
+    waits_for: "Sequence[PendingScore]" = ()
+    """Those of whose fragments it needs some, itself among them where any are computed for it."""
+
+    def take(self, turn: TurnToScore, answer: RawScore | ScoringError, cache: ScoreCache) -> None:
+        """What the scorer said of the turn. One that cannot be read or kept is an error of this scorer alone."""
+        if isinstance(answer, ScoringError):
+            self.error = answer
+            return
+        try:
+            if self.computed is WHOLE_SCORE:
+                found = {WHOLE: answer}
+            else:
+                found = dict(zip(self.computed, self.loaded.scorer.split(turn, answer), strict=True))
+            cache.keep(self, found)  # before any caller has it
+            self.found = found
+        except Exception as error:
+            self.error = _internal_error(error)
 
     def assemble(self, turn: TurnToScore, outcome: Outcome, thresholds: Mapping[str, float | None]) -> None:
         """Puts the score together from known fragments and computed ones; labels it by its caller's threshold."""
@@ -178,6 +169,10 @@ class PendingScore(CacheLookup):
             outcome.vectors[self.asked] = raw.vector
 
 
+SingleFlight = dict[tuple[str | None, bytes], tuple[InFlight, PendingScore]]
+"""What is being computed in one process, by key and fragment, so that equal turns are computed once."""
+
+
 @dataclass(slots=True, eq=False)
 class PendingTurn:
     """One turn asked of scorers that share a pass, most often one, and the work in flight that it waits for."""
@@ -193,13 +188,6 @@ class PendingTurn:
     own: InFlight | None = None
     """What was begun for it."""
     joined_at: float = 0.0
-
-    def join(self, work: InFlight) -> None:
-        """Waits for it."""
-        if work not in self.works:
-            work.waiting += 1
-            self.works.append(work)
-            self.joined_at = time.monotonic()
 
     def leave(self, *, expired: bool = False) -> None:
         """Waits for nothing any more."""
@@ -293,72 +281,74 @@ class ScorerRuntime:
             self.tokenizer.close()
 
 
+@dataclass(slots=True, eq=False)
 class ScoringJob:
     """The turns of one request for scorers of one pass that no other request computes. Belongs to one event loop.
 
     Knows no caller: it goes on while its work is waited for, and takes what is not out of the queue.
     """
 
-    def __init__(self, runtime: ScorerRuntime, works: Sequence[InFlight]) -> None:
-        """What is begun, of scorers for which the runtime computes."""
-        self._runtime, self._works = runtime, works
-        self._turns = list(map(attrgetter("turn"), works))
-        # By the place of a pack's answer.
-        self._answers = [(work, part) for work in works for part in work.parts]
-        self._chars = sum(map(attrgetter("chars"), works))
-        tokenizing = self._chars // _CHARS_PER_CHARGED_TOKEN
-        tokens = sum(map(runtime.loaded.scorer.estimate_tokens, self._turns)) + tokenizing
-        self.demand = Demand(len(self._turns), tokens, tokenizing)
-        self._submitted = 0
-        self._collector = PackCollector(runtime.loaded.scorer)
+    runtime: ScorerRuntime
+    """It computes for the scorers."""
+    works: Sequence[InFlight]
+    reservation: Reservation
+    """What it holds for the scorer is given back when nothing of the job is being computed any more."""
+    cache: ScoreCache
+    started_at: float = field(init=False)
+    tokenize_seconds: float = field(init=False)
+    answers: list[tuple[InFlight, PendingScore]] = field(init=False)
+    """By the place of a pack's answer."""
+    collector: PackCollector = field(init=False)
+    submitted: int = 0
 
-    def begin(self, reservation: Reservation) -> None:
-        """Tokenizes, and goes on from there in callbacks of the event loop.
-
-        What the reservation holds for the scorer is given back when nothing of it is being computed any more.
-        """
-        self._reservation, self._started_at = reservation, time.monotonic()
-        self._runtime.jobs.begin()
-        loaded, turns = self._runtime.loaded, self._turns
-        seconds = loaded.tokenizing.seconds(len(turns), self._chars)
+    def begin(self) -> None:
+        """Tokenizes, and goes on from there in callbacks of the event loop."""
+        self.started_at = time.monotonic()
+        self.answers = [(work, part) for work in self.works for part in work.parts]
+        self.runtime.jobs.begin()
+        loaded, turns = self.runtime.loaded, [work.turn for work in self.works]
+        self.collector = PackCollector(loaded.scorer)
+        seconds = loaded.tokenizing.seconds(len(turns), sum(map(attrgetter("chars"), self.works)))
         if seconds <= _AT_ONCE_SECONDS and all(map(loaded.scorer.is_planned, turns)):
             self._submit_all(*encode_isolating(loaded, turns))
             return
-        encoding = self._runtime.encode(turns)
-        self._stop_unwanted(self._works, lambda _: encoding.cancel())
+        encoding, wanted = self.runtime.encode(turns), list(self.works)
+        for work in self.works:
+            work.computed_by.append((wanted, encoding))
         encoding.add_done_callback(self._take)
 
     def _take(self, encoding: "asyncio.Future[Encoded]") -> None:
         if encoding.cancelled():  # no caller waits for any of them
             self._end()
         elif error := encoding.exception():
-            self._fail(error, self._works)
+            self._fail(error, self.works)
             self._end()
         else:
             self._submit_all(*encoding.result())
 
     def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
         """Submits the packs that callers still wait for."""
-        runtime = self._runtime
+        runtime = self.runtime
         for place, error in failed.items():
-            self._works[place].finish(error)
-        if any([part.scorer is not runtime.loaded.scorer for _, part in self._answers]):  # noqa: C419
-            packs, _ = ask_together(packs, {}, [[part.scorer for part in work.parts] for work in self._works])
-        self._tokenize_seconds = time.monotonic() - self._started_at
-        runtime.tokenize_seconds.observe(self._tokenize_seconds)
-        self._reservation.observe_tokens(runtime.loaded.name, sum(map(attrgetter("real_tokens"), packs)))
+            self.works[place].finish(error)
+        if any([part.loaded is not runtime.loaded for _, part in self.answers]):  # noqa: C419
+            packs, _ = ask_together(packs, {}, [[part.loaded.scorer for part in work.parts] for work in self.works])
+        self.tokenize_seconds = time.monotonic() - self.started_at
+        runtime.tokenize_seconds.observe(self.tokenize_seconds)
+        self.reservation.observe_tokens(runtime.loaded.name, sum(map(attrgetter("real_tokens"), packs)))
         try:
             for pack in packs:
-                works = list(dict.fromkeys([self._answers[place][0] for place in pack.answers]))
+                works = list(dict.fromkeys([self.answers[place][0] for place in pack.answers]))
                 if any(map(attrgetter("waiting"), works)):
                     # No deadline: the callers that wait say for how long, and one may join that has more time.
-                    future = runtime.batcher.submit(pack)
-                    self._submitted += 1
-                    self._stop_unwanted(works, partial(_stop, future))
-                    future.add_done_callback(partial(self._deliver, pack, works))
+                    scoring, wanted = runtime.batcher.submit(pack), works.copy()
+                    self.submitted += 1
+                    for work in works:
+                        work.computed_by.append((wanted, scoring))
+                    scoring.add_done_callback(partial(self._deliver, pack, works))
         except Exception as error:
-            self._fail(error, self._works)
-        if not self._submitted:
+            self._fail(error, self.works)
+        if not self.submitted:
             self._end()
 
     def _deliver(self, pack: TokenPack, works: Sequence[InFlight], done: "asyncio.Future[PackScores]") -> None:
@@ -366,46 +356,26 @@ class ScoringJob:
             try:
                 scores = done.result()
                 answered = {}
-                for place, answer in self._collector.take(pack, scores.raw):
-                    work, part = self._answers[place]
-                    part.take(work.turn, answer)
+                for place, answer in self.collector.take(pack, scores.raw):
+                    work, part = self.answers[place]
+                    part.take(work.turn, answer, self.cache)
                     answered[work] = True
                 for work in answered:
-                    work.finish(None, (self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
+                    work.finish(None, (self.tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
             except Exception as error:
                 self._fail(error, works)
-        self._submitted -= 1
-        if not self._submitted:
+        self.submitted -= 1
+        if not self.submitted:
             self._end()
 
     def _end(self) -> None:
-        self._runtime.jobs.end()
-        self._reservation.release(self._runtime.loaded.name)
+        self.runtime.jobs.end()
+        self.reservation.release(self.runtime.loaded.name)
 
     def _fail(self, error: BaseException, works: Sequence[InFlight]) -> None:
         known = error if isinstance(error, ScoringError) else _internal_error(error)
         for work in works:
             work.finish(known)
-
-    def _stop_unwanted(self, works: Sequence[InFlight], stop: Callable[[bool], object]) -> None:
-        """Calls `stop` when the last caller that waits for any of these has left."""
-        left = list(works)
-
-        def look(expired: bool) -> None:
-            while left and (left[-1].is_done or not left[-1].waiting):  # never wanted again: each is looked at once
-                left.pop()
-            if not left:
-                stop(expired)
-
-        for work in works:
-            work.on_abandoned.append(look)
-
-
-def _stop(future: "asyncio.Future[PackScores]", expired: bool) -> None:
-    if expired:
-        expire(future)
-    else:
-        future.cancel()
 
 
 class Scheduler:
@@ -435,25 +405,20 @@ class Scheduler:
         """
         caller = CALLER.get()
         thresholds = {} if caller.preferences is None else dict(caller.preferences.thresholds)
-        caller.require_budget(len(items))
         outcomes = [Outcome() for _ in items]
-        slices = TimeSlice(self._cooperative, is_large=len(items) >= LARGE_TURNS)
         draw = None
-        if self._shared is None or caller.budget is None or not items:
-            pending = await self._look_up(items, outcomes, slices)
-        else:  # at once, so that a slow Redis costs no more than it does without a budget
-            pending, draw = await asyncio.gather(
-                self._look_up(items, outcomes, slices), self._draw(self._shared, caller, items)
-            )
+        if caller.budget is None or not items:
+            pending = await self._look_up(items, outcomes)
+        else:
+            pending, draw = await self._look_up_paid(caller, items, outcomes)
         try:
-            if draw is None:
-                caller.require_budget(len(items))  # again: others of the same key were answered meanwhile
             self._begin(pending, caller, draw)
             caller.charge(len(items), is_paid=draw is not None)
             await _wait(pending)
-            slices.renew()
+            slices = TimeSlice(self._cooperative, is_large=len(items) >= LARGE_TURNS)
             for turn in pending:
-                await slices.pause()
+                if len(items) > 1:  # a single one takes much less than a slice
+                    await slices.pause()
                 turn.assemble(thresholds)
             combinations = with_thresholds(self._combinations, thresholds) if thresholds else self._combinations
             if combinations or len(pending) > len(items):  # else the scores are in the order asked
@@ -464,25 +429,34 @@ class Scheduler:
                 turn.leave()
         return outcomes
 
-    async def _draw(self, shared: RedisLevel, caller: Caller, items: Sequence[Item]) -> Draw | None:
-        """What the key's budget of all replicas has paid; None where the Redis does not answer in time.
+    async def _look_up_paid(
+        self, caller: Caller, items: Sequence[Item], outcomes: Sequence[Outcome]
+    ) -> tuple[list[PendingTurn], Draw | None]:
+        """As `_look_up`, and what the budget of all replicas of the caller's key has paid.
 
-        Raises OverloadedError where that budget has no turn left.
+        That is nothing where the Redis does not answer in time. Raises OverloadedError where no budget has a turn left.
         """
-        budget, name = caller.budget, caller.key_name
+        budget, name, turns = caller.budget, caller.key_name, len(items)
         assert budget is not None
         assert name is not None
-        draw = Draw(name, budget.turns_per_second, budget.burst, len(items))
-        left = min(each.deadline.expires_at for each in items) - time.monotonic()
-        drawn = await shared.draw(draw, _CACHE_SHARE * left)
-        if drawn is None:
-            metrics.KEY_LOCAL_REQUESTS.labels(name).inc()
-            return None
-        is_paid, level = drawn
-        budget.adopt(level)
-        if not is_paid:
-            caller.require_budget(len(items))
-        return draw if is_paid else None
+        caller.require_budget(turns)
+        if self._shared is None:
+            pending = await self._look_up(items, outcomes)
+        else:  # at once, so that a slow Redis costs no more than it does without a budget
+            draw = Draw(name, budget.turns_per_second, budget.burst, turns)
+            left = min(each.deadline.expires_at for each in items) - time.monotonic()
+            pending, drawn = await asyncio.gather(
+                self._look_up(items, outcomes), self._shared.draw(draw, _CACHE_SHARE * left)
+            )
+            if drawn is None:
+                metrics.KEY_LOCAL_REQUESTS.labels(name).inc()
+            else:
+                is_paid, level = drawn
+                budget.adopt(level)
+                if is_paid:
+                    return pending, draw
+        caller.require_budget(turns)  # again: others of the same key were answered meanwhile
+        return pending, None
 
     def read_ahead(self, item: Item) -> None:
         """Begins to read the latest turn of the item's context, where scorers keep what they read; there is no answer.
@@ -509,9 +483,7 @@ class Scheduler:
             runtime.jobs.begin()
             reading.add_done_callback(partial(_end_reading, runtime, self.admission.hold(demands, share)))
 
-    async def _look_up(
-        self, items: Sequence[Item], outcomes: Sequence[Outcome], slices: TimeSlice
-    ) -> list[PendingTurn]:
+    async def _look_up(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> list[PendingTurn]:
         """What is asked of each scorer of each item, by pass, with what the cache knows; lets others in between.
 
         One round trip asks the shared level for all. Items share its time, which the one with the least left bounds.
@@ -519,8 +491,10 @@ class Scheduler:
         pending: list[PendingTurn] = []
         lookups: list[PendingScore] = []
         hashes = TextHashes()
+        slices = TimeSlice(self._cooperative, is_large=len(items) >= LARGE_TURNS)
         for item, outcome in zip(items, outcomes, strict=True):
-            await slices.pause()
+            if len(items) > 1:
+                await slices.pause()
             turns: dict[str, PendingTurn] = {}  # by pass
             for name in component_scorers(item.asked, self._combinations):
                 own = item.versions.get(name, name)
@@ -559,8 +533,11 @@ class Scheduler:
         if not begun:
             self.admission.note_known({turn.runtime.loaded.name for turn in pending}, caller.share)
             return
-        jobs = {runtime.loaded.name: ScoringJob(runtime, works) for runtime, works in begun.items()}
-        demands = {name: job.demand for name, job in jobs.items()}
+        demands = {}
+        for runtime, works in begun.items():
+            tokenizing = sum(map(attrgetter("chars"), works)) // _CHARS_PER_CHARGED_TOKEN
+            tokens = sum([runtime.loaded.scorer.estimate_tokens(work.turn) for work in works]) + tokenizing
+            demands[runtime.loaded.name] = Demand(len(works), tokens, tokenizing)
         try:
             reservation = self.admission.reserve(demands, max(deadlines, key=attrgetter("expires_at")), caller.share)
         except ScoringError:
@@ -568,36 +545,41 @@ class Scheduler:
                 self._shared.give_back(draw)
                 caller.budget.take(-draw.turns)
             raise
-        for job in jobs.values():
-            job.begin(reservation)
+        for runtime, works in begun.items():
+            ScoringJob(runtime, works, reservation, self._cache).begin()
 
     def _join(self, turn: PendingTurn, pending: PendingScore) -> None:
         """Has it wait for the fragments that it lacks: those that others compute, and its turn's own work."""
         key, fragments = pending.key, pending.fragments
-        places, parts = [], []
+        places: list[int] = []
+        parts: dict[PendingScore, InFlight] = {}
         for place in pending.missing:
             if (held := self._in_flight.get((key, fragments[place]))) is None:
                 places.append(place)
-            elif held[1] not in parts:
-                turn.join(held[0])
-                parts.append(held[1])
+            else:
+                work, part = held
+                parts[part] = work
         if parts:
             metrics.CACHE_JOINS.labels(pending.loaded.name).inc()
         if places:
-            scorer, asked = pending.loaded.scorer, turn.turn
+            asked = turn.turn
             if len(places) < len(fragments):
-                asked, computed = scorer.narrow(asked, places)
+                asked, computed = pending.loaded.scorer.narrow(asked, places)
                 fragments = tuple([fragments[place] for place in computed])
-            part = Part(scorer, key, fragments, partial(self._cache.keep, pending))
             if (own := turn.own) is None:  # the scorers of a pass are asked of the very same turn
                 own = turn.own = InFlight(self._in_flight, asked, count_chars(turn.inputs))
-                turn.join(own)
-            own.parts.append(part)
+            pending.computed = fragments
+            own.parts.append(pending)
             for fragment in fragments if key is not None else ():
                 # Those that others compute already stay theirs for the next caller.
-                self._in_flight.setdefault((key, fragment), (own, part))
-            parts.append(part)
-        pending.waits_for = parts
+                self._in_flight.setdefault((key, fragment), (own, pending))
+            parts[pending] = own
+        for work in parts.values():
+            if work not in turn.works:
+                work.waiting += 1
+                turn.works.append(work)
+                turn.joined_at = time.monotonic()
+        pending.waits_for = tuple(parts)
 
 
 def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asyncio.Future[PackScores]") -> None:

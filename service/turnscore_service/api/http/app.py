@@ -9,7 +9,6 @@ import logging
 from dataclasses import replace
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -26,7 +25,6 @@ from turnscore_service.api.http.exchange import (
     HttpExchange,
     JsonResponse,
     check_page,
-    respond,
     sender_of,
 )
 from turnscore_service.api.http.rerank import RERANK
@@ -85,29 +83,26 @@ class HttpApi:
     def _scoring(self, call: ServiceCall) -> schema.DocumentedEndpoint:
         runtime, settings = self._runtime, self._runtime.settings
 
-        async def score(body: bytes, request_id: str) -> BaseModel:
-            slices = TimeSlice(runtime.cooperative, is_large=len(body) >= LARGE_BYTES)
-            wanted = await call.read(body, settings.limits, slices)
-            deadline_ms: int | None = getattr(wanted, "deadline_ms", None)
-            deadline = Deadline.after_ms(deadline_ms or settings.default_deadline_ms)
-            if (pipeline := runtime.served) is None:
-                raise runtime.health.not_ready()
-            try:
-                reply = await call.do(pipeline, wanted, request_id, deadline)
-            except OverloadedError:
-                runtime.answered.note(body, is_answered=False)
-                raise
-            runtime.answered.note(body, is_answered=True)
-            return reply
-
         async def serve(exchange: HttpExchange) -> Response:
             with RequestScope(runtime, "http", call.name, exchange.request_id, exchange.headers) as request:
                 caller = runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
                 check_page(exchange.headers, settings.http)
                 body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
                 _shed(runtime, call.name, body, caller)
-                request.answer = await exchange.unless_left(score(body, exchange.request_id))
-            return respond(request.answer, exchange.request_id)
+                with exchange:  # from here on a caller who leaves ends the work
+                    slices = TimeSlice(runtime.cooperative, is_large=len(body) >= LARGE_BYTES)
+                    wanted = await call.read(body, settings.limits, slices)
+                    deadline_ms: int | None = getattr(wanted, "deadline_ms", None)
+                    deadline = Deadline.after_ms(deadline_ms or settings.default_deadline_ms)
+                    if (pipeline := runtime.served) is None:
+                        raise runtime.health.not_ready()
+                    try:
+                        request.answer = await call.do(pipeline, wanted, exchange.request_id, deadline)
+                    except OverloadedError:
+                        runtime.answered.note(body, is_answered=False)
+                        raise
+                    runtime.answered.note(body, is_answered=True)
+            return JsonResponse(request.answer, exchange.request_id)
 
         return schema.DocumentedEndpoint(
             path=f"/v1/{call.name}",
@@ -175,16 +170,16 @@ class HttpApi:
             self._runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
             check_page(exchange.headers, self._runtime.settings.http)
             request.answer = self._runtime.models(exchange.request_id)
-        return respond(request.answer, exchange.request_id)
+        return JsonResponse(request.answer, exchange.request_id)
 
     async def _livez(self, _: HttpExchange) -> Response:
         """Whether the process answers at all."""
-        return JsonResponse(HealthReply(status="alive").model_dump_json().encode())
+        return Response(HealthReply(status="alive").model_dump_json(), media_type="application/json")
 
     async def _readyz(self, exchange: HttpExchange) -> Response:
         """Whether requests should be sent here: models loaded and checked, not shutting down."""
         if self._runtime.health.is_ready:
-            return JsonResponse(HealthReply(status="ready").model_dump_json().encode())
+            return Response(HealthReply(status="ready").model_dump_json(), media_type="application/json")
         raise self._runtime.health.not_ready()
 
     async def _metrics(self, exchange: HttpExchange) -> Response:

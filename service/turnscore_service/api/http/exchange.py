@@ -9,10 +9,9 @@ the service's own only under an address, under `localhost`, or under a name that
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
@@ -68,11 +67,26 @@ _JSON = (b"content-type", b"application/json")
 
 
 class JsonResponse(Response):
-    def __init__(self, body: bytes, status_code: int = 200) -> None:
-        self.body = body
-        self.status_code = status_code
+    """A reply, or an error with its status, and Retry-After or WWW-Authenticate where they belong."""
+
+    def __init__(self, reply: BaseModel | None, request_id: str) -> None:
+        assert reply is not None
+        self.body = body = reply.__pydantic_serializer__.to_json(reply)
+        self.status_code = 200
         self.background = None
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON]
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(body)),
+            _JSON,
+            (_REQUEST_ID_NAME, request_id.encode()),
+        ]
+        if isinstance(reply, ErrorReply):
+            error = reply.error
+            # A narrower status than the table's for a part of the request that is no field of any call.
+            self.status_code = _NARROWER.get((error.code, error.field), ERROR_TABLE[error.code].http_status)
+            if error.code == ErrorCode.UNAUTHENTICATED:
+                self.headers["www-authenticate"] = 'Bearer realm="turnscore"'
+            if error.retry_after_ms is not None:
+                self.headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
 
 
 def sender_of(
@@ -85,25 +99,6 @@ def sender_of(
         key = FORWARDED_KEY.encode()
         forwarded = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == key) or None
     return sent_key(headers) or offered_key, client[0] if client else "", forwarded
-
-
-def respond(reply: BaseModel | None, request_id: str) -> Response:
-    """The reply, or the error with its status, and Retry-After or WWW-Authenticate where they belong."""
-    assert reply is not None
-    response = JsonResponse(reply.__pydantic_serializer__.to_json(reply))
-    response.raw_headers.append((_REQUEST_ID_NAME, request_id.encode()))
-    if isinstance(reply, ErrorReply):
-        error = reply.error
-        # A narrower status than the table's for a part of the request that is no field of any call.
-        response.status_code = _NARROWER.get((error.code, error.field), ERROR_TABLE[error.code].http_status)
-        if error.code == ErrorCode.UNAUTHENTICATED:
-            response.headers["www-authenticate"] = 'Bearer realm="turnscore"'
-        if error.retry_after_ms is not None:
-            response.headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
-    return response
-
-
-_T = TypeVar("_T")
 
 
 def serving_with(settings: Settings, app: ASGIApp | None = None) -> Serving:
@@ -119,13 +114,16 @@ def serving_with(settings: Settings, app: ASGIApp | None = None) -> Serving:
 
 def _refuse_connection(error: errors.ScoringError) -> Response:
     request_id = take_request_id(None)
-    return respond(refuse(error, request_id), request_id)
+    return JsonResponse(refuse(error, request_id), request_id)
 
 
 class HttpExchange:
-    """One request. Its head is there; its body may still come."""
+    """One request. Its head is there; its body may still come.
 
-    __slots__ = ("_link", "_receive", "headers", "request_id", "scope")
+    `with exchange:` cancels what the block waits for when the caller leaves, and raises CallerLeftError.
+    """
+
+    __slots__ = ("_has_left", "_link", "_receive", "_watching", "_working", "headers", "request_id", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -161,41 +159,34 @@ class HttpExchange:
             raise errors.DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
 
     def refuse(self, error: errors.ScoringError) -> Response:
-        return respond(refuse(error, self.request_id), self.request_id)
+        return JsonResponse(refuse(error, self.request_id), self.request_id)
 
     def send(self, response: Response) -> bool:
         """Sends the response without ASGI's messages; False where they are needed."""
         return self._link is not None and self.scope["method"] != "HEAD" and self._link.send(response)
 
-    async def unless_left(self, work: Awaitable[_T]) -> _T:
-        """The work's result; CallerLeftError if the caller leaves first, and the work then stops."""
+    def __enter__(self) -> None:
         working = asyncio.current_task()
         assert working is not None
-        has_left = False
-
-        def leave(_: object = None) -> None:
-            nonlocal has_left
-            has_left = True
-            working.cancel()
-
-        link = self._link
-        if link is not None:
-            link.watch(leave)
+        self._working, self._has_left = working, False
+        if self._link is not None:
+            self._link.watch(self._leave)
         else:
-            watching = asyncio.ensure_future(self._receive())
-            watching.add_done_callback(leave)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if has_left and not working.uncancel():
-                raise errors.CallerLeftError from None
-            raise
-        finally:
-            if link is not None:
-                link.watch(None)
-            else:
-                watching.remove_done_callback(leave)
-                watching.cancel()
+            self._watching = asyncio.ensure_future(self._receive())
+            self._watching.add_done_callback(self._leave)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if self._link is not None:
+            self._link.watch(None)
+        else:
+            self._watching.remove_done_callback(self._leave)
+            self._watching.cancel()
+        if self._has_left and isinstance(error, asyncio.CancelledError) and not self._working.uncancel():
+            raise errors.CallerLeftError from None
+
+    def _leave(self, _: object = None) -> None:
+        self._has_left = True
+        self._working.cancel()
 
     async def _gather_body(self, most_bytes: int) -> bytes:
         chunks, size, is_more = [], 0, True

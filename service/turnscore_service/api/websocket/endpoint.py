@@ -14,7 +14,7 @@ from turnscore_core.errors import CallerLeftError, InvalidRequestError, UnknownP
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, ErrorDetail, ErrorReply, Limits
 
 from turnscore_service.api.calls import CONVERSATION, RequestScope, decode, refuse, take_request_id
-from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, HttpExchange, check_page, respond, sender_of
+from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, HttpExchange, JsonResponse, check_page, sender_of
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 
@@ -97,7 +97,7 @@ async def _end(websocket: WebSocket, error: ErrorDetail) -> None:
 
 async def _refuse(websocket: WebSocket, reply: ErrorReply) -> None:
     with _while_connected():
-        await websocket.send_denial_response(respond(reply, reply.request_id))
+        await websocket.send_denial_response(JsonResponse(reply, reply.request_id))
 
 
 def _offered_key(websocket: WebSocket) -> str | None:

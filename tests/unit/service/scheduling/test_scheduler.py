@@ -21,7 +21,7 @@ from turnscore_core.scoring import Deadline
 from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.admission import Admission, Reservation
 from turnscore_service.scheduling.batcher import Batcher, PackScores
-from turnscore_service.scheduling.scheduler import InFlight, Part, ScorerRuntime, ScoringJob
+from turnscore_service.scheduling.scheduler import InFlight, PendingScore, ScorerRuntime, ScoringJob
 from turnscore_service.settings.service import AdmissionSettings, BatchingSettings
 from turnscore_wire import TokenCount, Turn
 
@@ -106,19 +106,21 @@ class AnsweringNothing:
         return self.submitted[-1]
 
 
-def begin(held, turns):
-    works = [InFlight({}, TurnToScore([], "ok"), 2) for _ in range(turns)]
-    for work in works:
-        work.parts.append(Part(held.runtime.loaded.scorer, None, [b"a"], keep=lambda _: None))
+def begin(held, *scorers, cache=None):
+    """Computes a turn for these scorers, each of which a caller waits for."""
+    work = InFlight({}, SHORT, 3)
+    for each in scorers:
+        work.parts.append(PendingScore(loaded=loaded_fake(each), asked="fake", computed=WHOLE_SCORE))
+        work.parts[-1].key = None
         work.waiting += 1
-    ScoringJob(held.runtime, works).begin(Reservation(Admission(AdmissionSettings()), {}))
-    return works
+    ScoringJob(held.runtime, [work], Reservation(Admission(AdmissionSettings()), {}), cache).begin()
+    return work
 
 
 @pytest.mark.parametrize("expired", [True, False])
 async def test_all_packs_of_a_turn_that_no_caller_waits_for_leave_the_queue(expired):
     held = AnsweringNothing([pack([0], pieces=3) for _ in range(3)])
-    [work] = begin(held, 1)
+    work = begin(held, FakeScorer())
     work.leave(expired=expired)
     await asyncio.sleep(0)
     assert [each.done() for each in held.submitted] == [True, True, True]
@@ -141,17 +143,16 @@ async def test_on_a_cpu_the_queue_counts_what_is_not_kept(device, counted):
 
 
 async def test_a_scorer_of_a_pass_whose_score_cannot_be_kept_fails_alone():
-    def refuse(found):
-        raise ValueError(found)
+    class Refusing:
+        def keep(self, lookup, found):
+            if lookup is work.parts[0]:
+                raise ValueError(found)
 
     held = AnsweringNothing([pack([0])])
-    work = InFlight({}, SHORT, 3)
-    own, broken = (Part(FakeScorer(), None, WHOLE_SCORE, keep) for keep in (lambda _: None, refuse))
-    work.parts += [broken, own]
-    work.waiting = 2
-    ScoringJob(held.runtime, [work]).begin(Reservation(Admission(AdmissionSettings()), {}))
+    work = begin(held, FakeScorer(), FakeScorer(), cache=Refusing())
     held.submitted[0].set_result(PackScores((RawScore(0.1), RawScore(0.2)), 0.0, 0.0))
     await work.done
+    broken, own = work.parts
     assert (own.found[WHOLE].value, own.error) == (0.2, None)
     assert isinstance(broken.error, FailedScoringError)
 
