@@ -63,7 +63,7 @@ def is_blank(text: str) -> bool:
 
 
 def _refuse_blank(text: str) -> str:
-    if is_blank(text):
+    if _BLANK.fullmatch(text):
         raise PydanticCustomError("blank_text", "must not be empty")
     return text
 

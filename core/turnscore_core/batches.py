@@ -76,7 +76,7 @@ class TokenLimit:
 
     def __init__(self, most_tokens: int, on_shrink: Callable[[], object] = lambda: None) -> None:
         """`on_shrink` is called, in the thread of the batch, each time that memory ended."""
-        self._most = most_tokens
+        self.most = most_tokens
         self._on_shrink = on_shrink
         self.tokens = most_tokens  # padded tokens that a batch may have
         self._lock = threading.Lock()
@@ -89,9 +89,8 @@ class TokenLimit:
 
     def recover(self) -> None:
         """A batch found enough."""
-        if self.tokens < self._most:
-            with self._lock:
-                self.tokens = min(self._most, self.tokens + max(1, int(self.tokens * _RECOVERY_SHARE)))
+        with self._lock:
+            self.tokens = min(self.most, self.tokens + max(1, int(self.tokens * _RECOVERY_SHARE)))
 
 
 class SizedPack:

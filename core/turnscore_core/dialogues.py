@@ -93,15 +93,14 @@ def check_system_text(turn: Turn, field: str) -> None:
         raise InvalidRequestError("a system turn must not be empty", field=field)
 
 
-def check_count(field: str, turns: Sequence[object], limits: Limits) -> None:
-    if len(turns) > limits.max_turns:
-        raise TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are allowed at once", field=field)
+def too_many(field: str, turns: Sequence[object], limits: Limits) -> TooLargeError:
+    return TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are allowed at once", field=field)
 
 
 def check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
     """Raises TooLargeError for more turns, or a longer one, than the limits allow."""
     if len(turns) > limits.max_turns:
-        check_count(field, turns, limits)
+        raise too_many(field, turns, limits)
     most = limits.max_text_chars
     for index, turn in enumerate(turns):
         if len(turn.text) > most:

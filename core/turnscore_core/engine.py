@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from turnscore_models.bundle import read_manifest, starter_bundles
 from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core import score_entries
 from turnscore_core.batches import Answer, TokenLimit
@@ -294,8 +295,8 @@ class Engine:
         self._model_set = choose_defaults(loaded)
         if self._model_set.encoder is not None:
             raise BundleError(f"{self._model_set.encoder.model} compares texts and scores no turns")
-        self._options = {name: dict(each) for name, each in (options or {}).items()}
-        self._asked = _read_all_options(self._model_set, self._options)
+        own = {name: dict(each) for name, each in (options or {}).items()}
+        self._asked, self._choice = _read_all_options(self._model_set, own), ScorerChoice.model_construct(options=own)
         self._limits = limits or wire.Limits()
         self._runs = [
             _ScorerRun(each, None if shared is None else ScorerStore(each, shared, namespace=namespace, secret=secret))
@@ -386,16 +387,15 @@ class Engine:
 
     def _take_turns(self, prepared: ComputedDialogue) -> None:
         dialogue, asked = prepared.dialogue, prepared.asked
-        whole, options = History(dialogue.turns), self._options
-        if dialogue.choice is not None:
-            options = dialogue.choice.options or {}
+        history, choice = History(dialogue.turns), dialogue.choice or self._choice
         turns, model_set = dialogue.turns, self._model_set
         chosen = choose_turns(turns, asked, model_set, "turns") if not dialogue.is_last_alone else []
         if dialogue.is_last_alone:
             chosen = [(len(turns) - 1, model_set.asked_of(turns[-1].speaker, asked))]
         for place, own in chosen:
             turn = turns[place]
-            item = Item(context=whole.before(place), response=turn.text, asked=own, options=options, deadline=_NEVER)
+            whole = TurnToScore(history.before(place), turn.text)
+            item = Item(turn=whole, asked=own, deadline=_NEVER, choice=choice)
             outcome = Outcome()
             prepared.said.append((place, item, outcome))
             try:
@@ -453,7 +453,7 @@ class LocalFileEngine:
             return wire.ErrorReply(error=computed.error, request_id=_LOCAL)
         try:
             if isinstance(request, wire.ScoreRequest):
-                return score_reply(outcomes[0], _LOCAL, started_at, request.place())
+                return score_reply(outcomes[0], _LOCAL, started_at, request)
             places = [place for place, _, _ in computed.said]
             aggregates = self._engine.aggregates(computed)
             return dialogue_reply(request, _LOCAL, started_at, places, outcomes, aggregates)

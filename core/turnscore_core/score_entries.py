@@ -65,10 +65,19 @@ class KeyMaker:
     def key(self, namespace: str, inputs: Fields, hashes: "TextHashes | None" = None) -> str:
         """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
         hashes = TextHashes() if hashes is None else hashes
-        prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}:"
-        if hashes.latest_inputs is inputs and hashes.latest_namespace == namespace:  # another scorer of the same pass
-            return prefix + hashes.latest
-        return prefix + hashes.hash_all(namespace, inputs, self._secret)
+        if hashes.latest_inputs is not inputs or hashes.latest_namespace != namespace:  # else as for the pass's others
+            # As by `pack_fields`, with the hash of each text in its place.
+            packed = [b"s", hashes[namespace]]
+            for field in inputs:
+                if isinstance(field, str):
+                    packed += b"s", hashes[field]
+                elif isinstance(field, tuple):
+                    packed += b"t%d:" % len(field), *map(hashes.__getitem__, field)
+                else:
+                    packed.append(pack_fields((field,)))
+            hashes.latest_namespace, hashes.latest_inputs = namespace, inputs
+            hashes.latest = _hash(b"".join(packed), _INPUT_BYTES, self._secret)
+        return f"{_PREFIX}:{namespace}:{self._model}:{self._identity}:{hashes.latest}"
 
     def _identify(self) -> str:
         return _hash(pack_fields((*self._fields, self._mark.hex())), _IDENTITY_BYTES)
@@ -79,28 +88,11 @@ class TextHashes(dict[str, bytes]):
 
     latest_namespace: str = ""
     latest_inputs: Fields | None = None
-    latest: str = ""  # what `hash_all` made of these
+    latest: str = ""  # the hash of these, for other scorers of the pass that ask next
 
     def __missing__(self, text: str) -> bytes:
         hashed = self[text] = blake2b(text.encode(), digest_size=_TEXT_BYTES).digest()
         return hashed
-
-    def hash_all(self, namespace: str, inputs: Fields, secret: bytes) -> str:
-        """Of all inputs in a namespace; kept for other scorers of the pass that ask next.
-
-        Packed as by `pack_fields`, with the hash of each text in its place.
-        """
-        packed = [b"s", self[namespace]]
-        for field in inputs:
-            if isinstance(field, str):
-                packed += b"s", self[field]
-            elif isinstance(field, tuple):
-                packed += b"t%d:" % len(field), *map(self.__getitem__, field)
-            else:
-                packed.append(pack_fields((field,)))
-        self.latest_namespace, self.latest_inputs = namespace, inputs
-        self.latest = _hash(b"".join(packed), _INPUT_BYTES, secret)
-        return self.latest
 
 
 def key_pattern(model: str) -> str:

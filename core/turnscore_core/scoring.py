@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import cast
 
 import turnscore_wire as wire
-from pydantic import JsonValue
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.batches import Answer, PackCollector, TokenLimit, form_batches, padded_tokens, to_scoring_error
@@ -122,7 +121,8 @@ def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: Tok
             return [error]
         middle = len(packs) // 2
         return score_isolating(loaded, packs[:middle], limit) + score_isolating(loaded, packs[middle:], limit)
-    limit.recover()
+    if limit.tokens < limit.most:
+        limit.recover()
     results: list[RawScore | FailedScoringError] = []
     for score in scores:
         is_number = math.isfinite(score.value) and (
@@ -232,10 +232,11 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, raw: RawScore, *, is_cache
     )
 
 
-def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Mapping[str, int]) -> wire.ScoreReply:
-    """The reply of one turn; `place` says which of the request's messages it is, if it has any."""
+def score_reply(outcome: Outcome, request_id: str, started_at: float, request: wire.ScoreRequest) -> wire.ScoreReply:
+    """The reply of one turn. Raises the first error where no scorer answered."""
     if not outcome.scores:
         raise next(iter(outcome.errors.values()))
+    place = request.place() if request.messages else {}
     return wire.ScoreReply(
         request_id=request_id,
         scores=outcome.scores,
@@ -305,43 +306,20 @@ class ComponentOptions(dict[str, object]):
     """The options of the scorers that a combination is made of, by name."""
 
 
+_NO_CHOICE = ScorerChoice()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One turn to score with the request's choices."""
 
-    context: Sequence[wire.Turn]
-    response: str
+    turn: TurnToScore  # as it was said, without any scorer's options
     asked: Mapping[str, object]  # the scorers asked for, in that order, with their options
     deadline: Deadline
-    # The options as they were sent, by scorer.
-    options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    cache: wire.CacheMode = "use"
-    namespace: str | None = None  # of the cache; None for the service's own
+    choice: ScorerChoice = _NO_CHOICE  # what the request chose for all of its turns
     # The names under which other versions than the served ones work for it, by scorer.
     versions: Mapping[str, str] = field(default_factory=dict)
     _turns: dict[str, TurnToScore] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    @classmethod
-    def of(
-        cls,
-        choice: ScorerChoice,
-        context: Sequence[wire.Turn],
-        response: str,
-        asked: Mapping[str, object],
-        deadline: Deadline,
-        versions: Mapping[str, str] | None = None,
-    ) -> "Item":
-        """A turn of a request, with what the request chose for all of its turns."""
-        return cls(
-            context=context,
-            response=response,
-            asked=asked,
-            deadline=deadline,
-            options=choice.options or {},
-            cache=choice.cache or "use",
-            namespace=choice.cache_namespace,
-            versions=versions or {},
-        )
 
     def turn_for(self, loaded: LoadedScorer) -> TurnToScore:
         """The turn as that scorer, and any of the same pass, takes it, without what it cannot read; made once."""
@@ -353,6 +331,7 @@ class Item:
             else:
                 behind = (each for each in self.asked.values() if isinstance(each, ComponentOptions) and name in each)
                 options = next(behind)[name]
-            whole = TurnToScore(self.context, self.response, options=options, asked=self.options.get(name, {}))
+            sent = (self.choice.options or {}).get(name, {})
+            whole = TurnToScore(self.turn.context, self.turn.response, options=options, asked=sent)
             turn = self._turns[loaded.pass_key] = loaded.scorer.trim(whole)
         return turn

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from turnscore_core.engine import Dialogue, Engine
 from turnscore_core.kept_vectors import VectorStore
-from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_core.scoring import Deadline, Item, Outcome
 from turnscore_models.manifest import BundleNotFoundError
 from turnscore_service.scheduling.executor import ExecutorWatch
@@ -138,7 +138,7 @@ def said(words, **fields):
         tokens=TokenCount(used=words, dropped=0), cached=False, label=fields.pop("label", None), stand_in=False,
     )  # fmt: skip
     response = " ".join(["word"] * words)
-    item = Item(context=(), response=response, asked={"fake": {}}, deadline=Deadline.after_ms(1000), **fields)
+    item = Item(turn=TurnToScore((), response), asked={"fake": {}}, deadline=Deadline.after_ms(1000), **fields)
     return item, Outcome(scores={"fake": score})
 
 

@@ -116,20 +116,23 @@ class TextTokenizer:
         self.mask_id: int | None = tokenizer.token_to_id(mask)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, without special tokens. A word that has to be tokenized is so once a call."""
-        if self._words is None:
-            return self._tokenize(texts)
-        looked_up = [self._words.look_up(text) for text in texts]
-        left = list(dict.fromkeys(word for each in looked_up for word in each.unknown))
-        if not left:
-            return [cast("list[int]", each.ids) for each in looked_up]
-        pieces = dict(zip(left, self._tokenize(left), strict=True))
-        return [each.fill(map(pieces.__getitem__, each.unknown)) for each in looked_up]
+        """The token ids of each text, without special tokens."""
+        ids = self.encode_each(texts)
+        return [ids[text] for text in texts]
 
     def encode_each(self, texts: Iterable[str]) -> dict[str, list[int]]:
-        """The same by text, of each distinct one."""
+        """The same by text, of each distinct one. A word that has to be tokenized is so once a call."""
         distinct = list(dict.fromkeys(texts))
-        return dict(zip(distinct, self.encode(distinct), strict=True))
+        if self._words is None:
+            return dict(zip(distinct, self._tokenize(distinct), strict=True))
+        looked_up = [self._words.look_up(text) for text in distinct]
+        left = list(dict.fromkeys([word for each in looked_up for word in each.unknown]))
+        if left:
+            pieces = dict(zip(left, self._tokenize(left), strict=True))
+            ids = [each.fill(map(pieces.__getitem__, each.unknown)) for each in looked_up]
+        else:
+            ids = [cast("list[int]", each.ids) for each in looked_up]
+        return dict(zip(distinct, ids, strict=True))
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

@@ -43,8 +43,11 @@ def keep_ends_of(turns: Sequence[Turn], chars: Sequence[int]) -> tuple[list[Turn
     """At most so many characters from each turn's end, and whether any were left out."""
     ends, is_any_cut = [], False
     for turn, most in zip(turns, chars, strict=True):
+        if len(turn.text) <= most:
+            ends.append(turn)
+            continue
         text, is_cut = keep_end(turn.text, most)
-        ends.append(turn if text == turn.text else Turn.model_construct(speaker=turn.speaker, text=text))
+        ends.append(Turn.model_construct(speaker=turn.speaker, text=text))
         is_any_cut = is_any_cut or is_cut
     return ends, is_any_cut
 

@@ -341,7 +341,7 @@ class ValueFormula(BaseModel):
 
         `values_of` says the same of many but for the last digits, where products of many rows differ with their number.
         """
-        weighed = self.bias - self.deduct(warnings)
+        weighed = self.bias - self.deduct(warnings) if warnings else self.bias
         for name, weight in self.weights.items():
             read = heads[name]
             if name != "sentiment":  # as `logits_of`
@@ -464,12 +464,11 @@ class HeadScorer(Scorer):
         layout = self._layout
         latest, _ = history_of(turn.context).latest(turns=self._kept_turns, chars=sys.maxsize)
         first_read = len(latest) - layout.context_turns
-        chars = [
-            TAIL_CHARS if place < first_read else CHARS_PER_TOKEN * layout.turn_tokens for place in range(len(latest))
-        ]
-        context, context_cut = keep_ends_of(latest, chars)
-        most = CHARS_PER_TOKEN * layout.response_tokens
-        response, response_cut = keep_ends(turn.response, most, CHARS_PER_TOKEN * layout.response_end_tokens)
+        read_chars = [CHARS_PER_TOKEN * layout.turn_tokens] * min(len(latest), layout.context_turns)
+        context, context_cut = keep_ends_of(latest, [TAIL_CHARS] * first_read + read_chars)
+        response, response_cut, most = turn.response, False, CHARS_PER_TOKEN * layout.response_tokens
+        if len(response) > most:
+            response, response_cut = keep_ends(response, most, CHARS_PER_TOKEN * layout.response_end_tokens)
         return turn.trimmed(context, response, is_cut=first_read > 0 or context_cut, is_response_cut=response_cut)
 
     def max_turn_tokens(self, token_limit: int) -> int:

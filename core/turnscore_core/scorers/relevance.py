@@ -8,7 +8,7 @@ compares (contextualised RUBER, PONE), as engagement does.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -114,7 +114,7 @@ class JointScorer(Scorer):
         ]
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        feeds = self.feed_rows([pack.rows[0] for pack in batch], [cast("int", pack.structure) for pack in batch])
+        feeds = self.feed_rows([pack.rows[0] for pack in batch], [pack.structure for pack in batch])
         return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:

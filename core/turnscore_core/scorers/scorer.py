@@ -9,7 +9,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import JsonValue
 from turnscore_models.bundle import Bundle
@@ -129,7 +129,7 @@ class TokenPack:
     # that `read_ahead` made.
     answers: tuple[int, ...]
     tokens: tuple[TokenCount, ...]  # tokens used and dropped, one for each answer
-    structure: object = None  # whatever else the pack's own scorer needs to lay it out; no other module reads it
+    structure: Any = None  # whatever else the pack's own scorer needs to lay it out; no other module reads it
     pieces: int = 1  # in how many packs each of its turns is answered; `Scorer.merge` puts several together
     # Of turnscore_core.scorers.turn_warnings, for each answer; empty if there are none.
     warnings: tuple[tuple[str, ...], ...] = ()
@@ -146,7 +146,7 @@ class TokenPack:
 
 
 def pack_turn(
-    place: int, rows: tuple[TokenRow, ...], dropped: int, warnings: tuple[str, ...], structure: object = None
+    place: int, rows: tuple[TokenRow, ...], dropped: int, warnings: tuple[str, ...], structure: Any = None
 ) -> TokenPack:
     """The pack of one turn, of whose tokens so many are in none of the rows."""
     count = count_tokens(sum(map(len, rows)), dropped)

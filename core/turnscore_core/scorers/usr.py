@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +126,7 @@ class UsrScorer(JointScorer):
         logs, fits = iter(self._log_probabilities(batch)), iter(self._probabilities(batch))
         scores = []
         for pack in batch:
-            plan = cast("_Plan", pack.structure)
+            plan = pack.structure
             found = list(islice(logs, plan.copies))
             fitting, *facts = islice(fits, len(pack.rows) - plan.copies)
             scores.append(self._score(float(np.mean(found)) if found else None, fitting, facts))
@@ -148,7 +148,7 @@ class UsrScorer(JointScorer):
     ) -> TokenPack:
         """The rows, and as its tokens those of the row that the copies are made of."""
         pack, end = self.pack_row(place, said, response)
-        start = cast("int", pack.structure)
+        start = pack.structure
         copies = masked_copies(pack.rows[0], start, end, self._mask)
         rows = [self.lay_out(fact, response) for fact in facts]  # of a long fact the end is kept
         plan = _Plan(
@@ -163,7 +163,7 @@ class UsrScorer(JointScorer):
         """Of the masked token of every copy in order, in runs of bounded size."""
         copies: list[tuple[TokenRow, int, int, int]] = []
         for pack in batch:
-            plan = cast("_Plan", pack.structure)
+            plan = pack.structure
             copies += zip(pack.rows[: plan.copies], plan.places, plan.targets, plan.starts[: plan.copies], strict=True)
         for chunk in _chunks(copies):
             rows, places, targets, starts = zip(*chunk, strict=True)
@@ -178,7 +178,7 @@ class UsrScorer(JointScorer):
         rows: list[TokenRow] = []
         starts: list[int] = []
         for pack in batch:
-            plan = cast("_Plan", pack.structure)
+            plan = pack.structure
             rows += pack.rows[plan.copies :]
             starts += plan.starts[plan.copies :]
         feeds = self.feed_rows(rows, starts, RETRIEVAL_INPUTS) | self.feed_rows([self._empty_row()], [0], MASKED_INPUTS)

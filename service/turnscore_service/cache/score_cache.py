@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from turnscore_core import score_entries
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import WHOLE_SCORE, Fields, RawScore, Scorer, TurnToScore
-from turnscore_wire import CacheMode
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service import metrics
 from turnscore_service.cache.redis_level import RedisLevel
@@ -133,14 +133,14 @@ class ScoreCache:
         lookup: CacheLookup,
         turn: TurnToScore,
         inputs: Fields,
-        mode: CacheMode = "use",
-        namespace: str | None = None,
+        choice: ScorerChoice,
         hashes: score_entries.TextHashes | None = None,
     ) -> None:
         """Notes what this process knows of the score of the turn, trimmed, of which the scorer reads `inputs`.
 
-        `hashes` are those of its request.
+        `choice` and `hashes` are those of its request.
         """
+        mode, namespace = choice.cache or "use", choice.cache_namespace
         keeping = self._keeping[lookup.loaded.name]
         lookup.fragments = fragments = keeping.fragments or lookup.loaded.scorer.fragments_of(turn)
         lookup.missing, lookup.known = range(len(fragments)), {}

@@ -17,6 +17,7 @@ import turnscore_wire as wire
 from turnscore_core import errors
 from turnscore_core.dialogues import DialogueTally
 from turnscore_core.model_set import ModelSet
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item, Outcome, error_details, timing_of
 from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped, is_blank
@@ -79,7 +80,9 @@ class OpenDialogue:
         *context, turn = turns
         model_set = self._choose_versions(turns, pipeline)
         asked = {name: self.asked[name] for name in self._names[turn.speaker]}
-        return Item.of(self._opening, context, turn.text, asked, deadline, model_set.versions), model_set
+        said = TurnToScore(context, turn.text)
+        versions = model_set.versions
+        return Item(turn=said, asked=asked, deadline=deadline, choice=self._opening, versions=versions), model_set
 
     def _choose_versions(self, turns: Sequence[wire.Turn], pipeline: ScoringPipeline) -> ModelSet:
         """Others than before only after the user's first turn, or where other models are served.

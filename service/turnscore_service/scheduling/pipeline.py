@@ -3,24 +3,27 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import turnscore_wire as wire
 from numpy.typing import NDArray
-from turnscore_core.dialogues import DialogueTally
+from turnscore_core.dialogues import DialogueTally, check_text
 from turnscore_core.errors import ScoringError
-from turnscore_core.model_set import ModelSet
+from turnscore_core.model_set import ModelSet, read_score_choice
 from turnscore_core.scorers.history import History
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item, Outcome, dialogue_reply, error_details, score_reply, timing_of
 from turnscore_wire.messages import count_skipped
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service.scheduling.executor import OpenWork
 from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler, TimeSlice
 from turnscore_service.scheduling.request_checks import (
+    check_context,
     check_dialogue_request,
     check_item_count,
     check_rank_request,
-    check_score_request,
     check_similarity_request,
 )
 from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime
@@ -120,7 +123,7 @@ class ScoringPipeline:
             item = self._check(request, deadline)
             [outcome] = await self._scheduler.answer([item])
             self._observe(item, outcome)
-            return score_reply(outcome, request_id, started_at, request.place())
+            return score_reply(outcome, request_id, started_at, request)
 
     async def score_batch(
         self, requests: Sequence[wire.ScoreRequest | ScoringError], request_id: str, deadline: Deadline
@@ -147,10 +150,10 @@ class ScoringPipeline:
                 try:
                     if isinstance(each, ScoringError):
                         raise each
-                    place = request.place() if isinstance(request, wire.ScoreRequest) else {}
+                    assert isinstance(request, wire.ScoreRequest)
                     outcome = next(outcomes)
                     self._observe(each, outcome)
-                    results.append(score_reply(outcome, request_id, started_at, place))
+                    results.append(score_reply(outcome, request_id, started_at, request))
                 except ScoringError as error:
                     placed = _within_item(error, index) if isinstance(each, Item) else error
                     results.append(wire.ErrorReply(error=placed.detail(), request_id=request_id))
@@ -169,9 +172,9 @@ class ScoringPipeline:
             model_set = self.split.model_set_for(request.conversation, request.turns)
             asked, chosen = check_dialogue_request(request, self._limits, model_set)
             whole = History(request.turns)
+            make_item = partial(Item, deadline=deadline, choice=request, versions=model_set.versions)
             items = [
-                Item.of(request, whole.before(place), whole[place].text, own, deadline, model_set.versions)
-                for place, own in chosen
+                make_item(turn=TurnToScore(whole.before(place), whole[place].text), asked=own) for place, own in chosen
             ]
             outcomes = await self._scheduler.answer(items)
             tally = DialogueTally(asked)
@@ -192,8 +195,9 @@ class ScoringPipeline:
             model_set = self.split.model_set_for(request.conversation, request.context)
             asked, weights = check_rank_request(request, self._limits, model_set)
             context = History(request.context)
+            make_item = partial(Item, asked=asked, deadline=deadline, choice=request, versions=model_set.versions)
             outcomes = await self._scheduler.answer(
-                [Item.of(request, context, each, asked, deadline, model_set.versions) for each in request.candidates]
+                [make_item(turn=TurnToScore(context, each)) for each in request.candidates]
             )
             return wire.RankReply(
                 request_id=request_id,
@@ -217,18 +221,9 @@ class ScoringPipeline:
             encoder = check_similarity_request(request, self._limits, self.model_set)
             asked: dict[str, object] = {encoder.name: None}
             every = [*request.texts, *request.references]
+            choice = ScorerChoice.model_construct(cache=request.cache, cache_namespace=request.cache_namespace)
             outcomes = await self._scheduler.answer(
-                [
-                    Item(
-                        context=(),
-                        response=text,
-                        asked=asked,
-                        deadline=deadline,
-                        cache=request.cache or "use",
-                        namespace=request.cache_namespace,
-                    )
-                    for text in every
-                ]
+                [Item(turn=TurnToScore((), text), asked=asked, deadline=deadline, choice=choice) for text in every]
             )
             texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
             compared = compare_texts(encoder.name, texts, references)  # raises the error of any
@@ -291,8 +286,12 @@ class ScoringPipeline:
         """The request's turn for the models that answer the conversation, in which a user's turn may be the first."""
         said = request.context if request.speaker == "system" else request.turns
         model_set = self.split.model_set_for(request.conversation, said)
-        asked = check_score_request(request, self._limits, model_set)
-        return Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
+        check_context(request, self._limits)
+        if "response" in request.model_fields_set:
+            check_text("response", request.response, self._limits)
+        asked = read_score_choice(request, model_set)
+        turn = TurnToScore(request.context, request.response)
+        return Item(turn=turn, asked=asked, deadline=deadline, choice=request, versions=model_set.versions)
 
     def _prepare(
         self, index: int, request: wire.ScoreRequest | ScoringError, deadline: Deadline, started_at: float

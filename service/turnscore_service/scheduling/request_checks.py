@@ -3,33 +3,23 @@
 from collections.abc import Iterable, Sequence
 
 import turnscore_wire as wire
-from turnscore_core.dialogues import check_count, check_system_text, check_text, check_turns, choose_turns
+from turnscore_core.dialogues import check_system_text, check_text, check_turns, choose_turns, too_many
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_set import ModelSet, check_speaker, read_choice, read_score_choice
+from turnscore_core.model_set import ModelSet, check_speaker, read_choice
 from turnscore_wire.conversations import Transcript
 
 # On average, the most that a request's messages may have. Chosen: a text and some pictures in each.
 PARTS_PER_MESSAGE = 4
 
 
-def check_score_request(request: wire.ScoreRequest, limits: wire.Limits, model_set: ModelSet) -> dict[str, object]:
-    """The scorers asked for, in that order, each with its options as its `read_options` made them.
-
-    Raises TooLargeError or InvalidRequestError for the first field that this service cannot take.
-    """
-    _check_context(request, limits)
-    if "response" in request.model_fields_set:
-        check_text("response", request.response, limits)
-    return read_score_choice(request, model_set)
-
-
 def check_dialogue_request(
     request: wire.DialogueRequest, limits: wire.Limits, model_set: ModelSet
 ) -> tuple[dict[str, object], list[tuple[int, dict[str, object]]]]:
-    """As `check_score_request`, and the turns to score as `choose_turns` gives them: every scorer needs one.
+    """The scorers asked for as `read_choice` gives them, and the turns to score as `choose_turns` does.
 
-    A system turn to score must have a text.
+    Every scorer needs one, and a system turn to score a text. Raises TooLargeError or InvalidRequestError for the first
+    field that this service cannot take, as the other checks do.
     """
     if request.messages:
         _check_messages("messages", request.messages, request.mapped, limits)
@@ -45,7 +35,7 @@ def check_dialogue_request(
 def check_rank_request(
     request: wire.RankRequest, limits: wire.Limits, model_set: ModelSet
 ) -> tuple[dict[str, object], dict[str, float]]:
-    """As `check_score_request`, and the weight of every scorer asked; a weight names one of them, and one is not 0.
+    """The scorers asked for, and the weight of each: a weight names one of them, and one is not 0.
 
     Where no scorers are named, those that have a weight are asked.
     """
@@ -56,7 +46,7 @@ def check_rank_request(
         )
     for index, text in enumerate(request.candidates):
         check_text(f"candidates.{index}", text, limits)
-    _check_context(request, limits)
+    check_context(request, limits)
     given = request.weights or {}
     named = [name for name in given if name in model_set.scorers or name in model_set.combinations]
     asked = read_choice(request, model_set, named or model_set.ranking)
@@ -91,12 +81,12 @@ def check_similarity_request(request: wire.SimilarityRequest, limits: wire.Limit
 def check_opening(
     opening: wire.ConversationOpening, limits: wire.Limits, model_set: ModelSet, asked: Iterable[str] | None = None
 ) -> dict[str, object]:
-    """As `check_score_request`; the fields are named as those of the message that opens a conversation.
+    """The scorers asked for; the fields are named as those of the message that opens a conversation.
 
     `asked` are the scorers that an open conversation asks of other models, which may not know its options.
     """
     try:
-        _check_context(opening, limits)
+        check_context(opening, limits)
         return read_choice(opening, model_set, model_set.defaults if asked is None else tuple(asked))
     except ScoringError as error:
         raise type(error)(error.message, field=f"open.{error.field}") from None
@@ -128,8 +118,8 @@ def check_turn_counts(parsed: object, limits: wire.Limits, path: str = "") -> No
     """Raises TooLargeError where a request that is not checked yet has more turns or texts than one may carry."""
     if isinstance(parsed, dict):
         for field in ("context", "turns"):
-            if isinstance(turns := parsed.get(field), list):
-                check_count(f"{path}{field}", turns, limits)
+            if isinstance(turns := parsed.get(field), list) and len(turns) > limits.max_turns:
+                raise too_many(f"{path}{field}", turns, limits)
         if isinstance(messages := parsed.get("messages"), list):
             lists = [each.get(name) for each in messages if isinstance(each, dict) for name in ("content", "parts")]
             parts = sum(len(each) for each in lists if isinstance(each, list))
@@ -165,9 +155,10 @@ def _check_messages(
         check_text(f"{field}.{max(0, index - waiting)}.content", turn.text, limits)
 
 
-def _check_context(
+def check_context(
     request: wire.ScoreRequest | wire.RankRequest | wire.ConversationOpening, limits: wire.Limits
 ) -> None:
+    """Checks the turns before what is asked about, which may stand in messages."""
     if request.messages:
         _check_messages("messages", request.messages, request.mapped, limits)
     else:

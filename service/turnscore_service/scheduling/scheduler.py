@@ -504,7 +504,7 @@ class Scheduler:
                     turn = PendingTurn(read, loaded.scorer.inputs_of(read), item.deadline, outcome, runtime)
                     turns[loaded.pass_key] = turn
                 each = PendingScore(loaded=loaded, asked=name)
-                self._cache.look_up(each, turn.turn, turn.inputs, item.cache, item.namespace, hashes)
+                self._cache.look_up(each, turn.turn, turn.inputs, item.choice, hashes)
                 turn.scores.append(each)
                 lookups.append(each)
             pending += turns.values()

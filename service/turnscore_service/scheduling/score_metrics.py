@@ -8,7 +8,6 @@ from functools import cache
 
 from turnscore_core.errors import NotComputableError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import WARNINGS
 from turnscore_core.scoring import Item, Outcome
 from turnscore_wire import Score
@@ -60,13 +59,6 @@ def _count(name: str, score: Score, tenant: str, chars: int | None, begins: bool
         metrics.USER_SIGNALS.labels(*labels, signal).inc()
 
 
-def _count_chars(turn: TurnToScore) -> int | None:
-    """None where there are too many texts to count."""
-    if len(turn.context) > _MEASURED_TURNS:
-        return None
-    return len(turn.response) + sum([len(each.text) for each in turn.context])
-
-
 class ScoreMetrics:
     def __init__(self, scorers: Mapping[str, LoadedScorer], tenants: tuple[str, ...] = ()) -> None:
         """`scorers`, by the names under which they work; `tenants`: names of keys that are told apart."""
@@ -80,7 +72,7 @@ class ScoreMetrics:
             key = CALLER.get().key_name
             tenant = key if key in self._tenants else OTHER_TENANTS
         begins = True
-        for turn in item.context:  # twice as fast as all(), and ends at the second turn
+        for turn in item.turn.context:  # twice as fast as all(), and ends at the second turn
             if turn.speaker == "system":
                 begins = False
                 break
@@ -90,7 +82,9 @@ class ScoreMetrics:
             if loaded is None:  # a combination, which makes no tokens of its own
                 known, chars = "", None
             elif loaded.pass_key is not known:
-                known, chars = loaded.pass_key, _count_chars(item.turn_for(loaded))
+                read, known, chars = item.turn_for(loaded), loaded.pass_key, None
+                if len(read.context) <= _MEASURED_TURNS:
+                    chars = len(read.response) + sum([len(each.text) for each in read.context])
             _count(name, score, tenant, chars, begins)
         for name, error in outcome.errors.items():
             loaded = self._scorers.get(item.versions.get(name, name))

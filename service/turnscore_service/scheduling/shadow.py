@@ -7,7 +7,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from turnscore_core.batches import Answer, PackCollector, TokenLimit
 from turnscore_core.errors import ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import TokenPack
 from turnscore_core.scoring import Item, Outcome, encode_isolating, score_isolating, scores_of
 from turnscore_wire import Label, Score
 
@@ -161,7 +161,7 @@ class Shadows:
         self._stage.retire()
 
     def _take(self, shadow: _Shadow, item: Item, score: Score, percentile: float) -> None:
-        chars = len(item.response) + sum(len(turn.text) for turn in item.context)
+        chars = len(item.turn.response) + sum(len(turn.text) for turn in item.turn.context)
         if len(self._queue) >= MOST_WAITING or self._chars + chars > MOST_CHARS:
             metrics.SHADOW_TURNS.labels(*shadow.labels, "full").inc()
             return
@@ -238,9 +238,9 @@ class Shadows:
 
 def _encode(loaded: LoadedScorer, item: Item) -> list[TokenPack]:
     """The turn as this version takes it, with its own reading of the options."""
-    asked = item.options.get(loaded.kind, {})
+    asked = (item.choice.options or {}).get(loaded.kind, {})
     options = loaded.scorer.read_options(asked)
-    turn = loaded.trim(TurnToScore(item.context, item.response, options=options, asked=asked))
+    turn = loaded.scorer.trim(replace(item.turn, options=options, asked=asked))
     packs, failed = encode_isolating(loaded, [turn])
     if failed:
         raise failed[0]

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import start_http_server
 from support import plain_http
 from turnscore_assessment.drift.sources import collect, query_prometheus, read_service
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item, Outcome
 from turnscore_load.machine import free_port
 from turnscore_service.metrics import write_out
@@ -26,7 +27,7 @@ def say(model, turns):
     said = ScoreMetrics({})
     tokens = TokenCount(used=3, dropped=0, truncated=False)
     for place in range(turns):
-        item = Item(context=[], response="", asked={"combined": None}, deadline=Deadline(0))
+        item = Item(turn=TurnToScore([], ""), asked={"combined": None}, deadline=Deadline(0))
         known = {"value": 0.0, "details": {}, "model": model, "tokens": tokens, "cached": True}
         said.count(item, Outcome(scores={"combined": Score(percentile=100 * (place + 0.5) / turns, **known)}))
     write_out()

@@ -11,12 +11,13 @@ from turnscore_service.cache.redis_level import Breaker, RedisLevel
 from turnscore_service.cache.score_cache import ENTRY_OVERHEAD_BYTES, CacheLookup, LocalLevel, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount
+from turnscore_wire.requests import ScorerChoice
 
 
 async def ask(cache, loaded, options=None):
     turn = TurnToScore([], "a b c", options=options)
     lookup = CacheLookup(loaded=loaded)
-    cache.look_up(lookup, turn, loaded.scorer.inputs_of(turn))
+    cache.look_up(lookup, turn, loaded.scorer.inputs_of(turn), ScorerChoice())
     await cache.find([lookup], 1)
     return lookup
 

@@ -8,7 +8,7 @@ all responses to one context are computed in one pass; turnscore_core.scorers.fe
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import JsonValue
 from turnscore_models.bundle import Bundle
@@ -197,13 +197,13 @@ class FedScorer(Scorer):
 
     def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
         """The score of a turn whose follow-ups were dealt out to several packs."""
-        plan = cast("_Layout", pack.structure).plan
+        plan = pack.structure.plan
         losses = {int(place): loss for piece in pieces for place, loss in piece.details.items()}
         return self._reference.score(plan.question, plan.rate([losses[place] for place in range(len(losses))]))
 
     def compute_losses(self, batch: Sequence[TokenPack]) -> list[FollowUpLosses]:
         """The losses behind the scores of a batch, for each pack in order, one for each of its answers."""
-        layouts = [cast("_Layout", pack.structure) for pack in batch]
+        layouts = [pack.structure for pack in batch]
         fed = FedBatch([each.conversation for each in layouts], self._tokenizer.eos_id, self._round_trunk)
         found = iter(fed.read_losses(self._backend.run(fed.feeds())["loss"]))
         losses = []

@@ -17,6 +17,7 @@ from turnscore_assessment.drift import report, sources
 from turnscore_assessment.drift.sources import BINS, LiveValues, collect, read_baseline, read_file, write_baseline
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.rendering import to_html
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item, Outcome
 from turnscore_service import metrics
 from turnscore_service.scheduling.score_metrics import ScoreMetrics
@@ -95,7 +96,7 @@ def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path):
     said = ScoreMetrics({})
     context = []
     for each in scored:
-        item = Item(context=context, response="", asked={"combined": None}, deadline=Deadline(0))
+        item = Item(turn=TurnToScore(context, ""), asked={"combined": None}, deadline=Deadline(0))
         said.count(item, Outcome(scores={"combined": each}))
         context = [Turn(speaker="system", text="x")]
     served = generate_latest(metrics.registry()).decode()

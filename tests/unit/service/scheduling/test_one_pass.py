@@ -144,7 +144,7 @@ async def test_a_replaced_criterion_that_computed_for_itself_is_freed(models, tm
 async def test_the_context_of_a_criterion_s_reply_is_read_ahead(models, caplog):
     async with serving(models) as runtime:
         turn = Turn(speaker="user", text="that is great")
-        item = Item(context=[turn], response="", asked={"dull": None}, deadline=Deadline.after_ms(60_000))
+        item = Item(turn=TurnToScore([turn], ""), asked={"dull": None}, deadline=Deadline.after_ms(60_000))
         runtime.pipeline().read_ahead(item)
         await until(lambda: not runtime.pipeline().admission.has_work())
         assert "reading ahead failed" not in caplog.text

@@ -164,11 +164,6 @@ def sizes(*widths):
     return [SizedPack(encoded(width)) for width in widths]
 
 
-def widths(low_high, all_widths):
-    low, high = low_high
-    return all_widths[low:high]
-
-
 @pytest.fixture
 async def batcher(fake_scorer):
     batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
@@ -191,8 +186,8 @@ def counted(outcome):
 
 def test_batch_takes_the_nearest_in_width_within_the_token_budget():
     turns = sizes(8, 20, 32, 32, 40, 128)
-    taken = grow_batch(turns, 2, 3 * 40, WasteLimit(9))
-    assert widths(taken, [turn.width for turn in turns]) == [32, 32, 40]
+    low, high = grow_batch(turns, 2, 3 * 40, WasteLimit(9))
+    assert [turn.width for turn in turns[low:high]] == [32, 32, 40]
 
 
 def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
