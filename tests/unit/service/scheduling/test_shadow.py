@@ -171,7 +171,7 @@ async def test_a_turn_that_fails_is_counted_and_the_next_one_compared(text):
     since = ShadowsSince()
     async with shadows_of(Longer()) as shadows:
         item, outcome = said(2)
-        shadows.offer(replace(item, response=text), outcome)
+        shadows.offer(replace(item, turn=replace(item.turn, response=text)), outcome)
         shadows.offer(*said(3))
         await until(lambda: since.outcomes() == {"failed": 1, "compared": 1})
 
