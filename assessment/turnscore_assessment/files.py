@@ -53,6 +53,15 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise BadFileError(path, number + 1, f"cannot be read ({error})") from error
 
 
+def read_document(path: Path) -> Any:
+    """What a JSON file holds, unpacked where its name ends in `.gz`; BadFileError where it cannot be read."""
+    try:
+        with open_text(path) as file:
+            return json.load(file)
+    except (OSError, ValueError, RecursionError, *UNREADABLE) as error:
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error
+
+
 def check_row(validate: Callable[[Any], Form], path: Path, number: int, fields: object, within: str = "") -> Form:
     """The row as pydantic validates it; BadFileError names the field that is wrong, a part of `within`."""
     try:

@@ -1,7 +1,6 @@
 """Dialogues and turns that people judged, as published: JSON lines, their sets, labels, and the splits by dialogue."""
 
 import hashlib
-import json
 import math
 import random
 import re
@@ -17,7 +16,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.files import StrictForm, check_row, read_rows
+from turnscore_assessment.files import StrictForm, check_row, read_document, read_rows
 
 USER, SYSTEM = "user", "system"
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
@@ -406,11 +405,7 @@ class DialogueSet(StrictForm):
 
 def read_sets(path: Path = DEFAULT_SETS) -> list[DialogueSet]:
     """The descriptions in a JSON file; BadFileError naming the first field that is wrong."""
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise BadFileError(path, 0, f"cannot be read ({error})") from error
-    return check_row(TypeAdapter(list[DialogueSet]).validate_python, path, 0, described)
+    return check_row(TypeAdapter(list[DialogueSet]).validate_python, path, 0, read_document(path))
 
 
 def read_turns(folder: Path, sets: Sequence[DialogueSet], seed: int = 0) -> dict[str, list[LabelledTurn]]:

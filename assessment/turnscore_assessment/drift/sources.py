@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from turnscore_wire import Score
 
 from turnscore_assessment.errors import AssessmentError, BadFileError
-from turnscore_assessment.files import check_row, read_rows
+from turnscore_assessment.files import check_row, read_document, read_rows
 
 BINS = 10  # Bins of percentiles: up to 10, up to 20 and so on.
 _FORM = 1
@@ -84,12 +84,9 @@ def write_baseline(path: Path, values: Iterable[LiveValues]) -> None:
 
 def read_baseline(path: Path) -> list[LiveValues]:
     """The values that `write_baseline` wrote. Raises BadFileError."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("form") != _FORM:
-            raise BadFileError(path, 0, "is not a baseline that turnscore drift wrote")
-    except (OSError, ValueError) as error:
-        raise BadFileError(path, 0, f"cannot be read ({error})") from error
+    content = read_document(path)
+    if not isinstance(content, dict) or content.get("form") != _FORM:
+        raise BadFileError(path, 0, "is not a baseline that turnscore drift wrote")
     return check_row(TypeAdapter(list[LiveValues]).validate_python, path, 0, content.get("values"), "values")
 
 

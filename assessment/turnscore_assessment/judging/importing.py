@@ -14,7 +14,7 @@ from turnscore_wire import ChatMessage, map_messages
 
 from turnscore_assessment.data.dialogues import USER, LabelledTurn, Spoken
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.files import open_text, read_csv, read_rows
+from turnscore_assessment.files import read_csv, read_document, read_rows
 from turnscore_assessment.judging.rubric import RESERVED, Rubric
 from turnscore_assessment.judging.turns import (
     COLUMN,
@@ -227,11 +227,7 @@ def _read_records(path: Path) -> Iterable[tuple[int, Fields]]:
         return read_csv(path, separators=",;\t").rows
     if ".json" not in path.suffixes:
         return read_rows(path)
-    try:
-        with open_text(path) as file:
-            content = json.load(file)
-    except (OSError, EOFError, ValueError, RecursionError) as error:
-        raise BadFileError(path, 0, f"cannot be read ({error})") from error
+    content = read_document(path)
     listed = [each for name in _LISTS for each in content.get(name) or ()] if isinstance(content, Mapping) else content
     if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
         raise BadFileError(path, 0, "must be a list of objects, or an object with one")

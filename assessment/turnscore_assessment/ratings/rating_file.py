@@ -152,11 +152,16 @@ def _find_misfit(description: StudyDescription, dialogue: RatedDialogue) -> str 
     """Why the dialogue does not fit its study; None where it does."""
     if dialogue.study not in (None, description.study):
         return f"study: is {dialogue.study!r}, but the first line describes {description.study!r}"
-    unknown = sorted(set(dialogue.ratings) - set(description.names))
+    return find_misrating(description, dialogue.ratings)
+
+
+def find_misrating(description: StudyDescription, ratings: Mapping[str, float]) -> str | None:
+    """Why these are not the ratings of one dialogue by the study's criteria; None where they are."""
+    unknown = sorted(set(ratings) - set(description.names))
     if unknown:
         return f"ratings.{unknown[0]}: is not a criterion of the study, which has {', '.join(description.names)}"
     for criterion in description.criteria:
-        rating = dialogue.ratings.get(criterion.name)
+        rating = ratings.get(criterion.name)
         if rating is None:
             return f"ratings.{criterion.name}: is missing"
         if not criterion.low <= rating <= criterion.high:

@@ -37,6 +37,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.files import StrictForm, describe_problem
+from turnscore_assessment.ratings.rating_file import find_misrating
 from turnscore_assessment.study import workers
 from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, clean_text
 from turnscore_assessment.study.database import StudyDatabase
@@ -70,7 +71,7 @@ class RatingRequest(StrictForm):
     """The ratings of a dialogue, by criterion."""
 
     dialogue: DialogueId
-    ratings: Annotated[dict[StrictStr, StrictFloat | StrictInt], Field(max_length=50)]
+    ratings: Annotated[dict[StrictStr, StrictFloat], Field(max_length=50)]
 
 
 class GiveUpRequest(StrictForm):
@@ -97,18 +98,9 @@ def check_text(text: str, plan: StudyPlan) -> str:
 
 def check_ratings(ratings: Mapping[str, float], plan: StudyPlan) -> dict[str, float]:
     """A number for every criterion, in its range, in the plan's order; RefusedError (INVALID) names the criterion."""
-    names = [criterion.name for criterion in plan.criteria]
-    for name in ratings:
-        if name not in names:
-            raise RefusedError(StudyRefusal.INVALID, f"ratings.{name}: is no criterion of this study")
-    for criterion in plan.criteria:
-        rating = ratings.get(criterion.name)
-        if rating is None:
-            raise RefusedError(StudyRefusal.INVALID, f"ratings.{criterion.name}: is missing")
-        if not criterion.low <= rating <= criterion.high:  # nor is NaN
-            reason = f"must be from {criterion.low:g} to {criterion.high:g}"
-            raise RefusedError(StudyRefusal.INVALID, f"ratings.{criterion.name}: {reason}")
-    return {name: float(ratings[name]) for name in names}
+    if reason := find_misrating(plan.description, ratings):
+        raise RefusedError(StudyRefusal.INVALID, reason)
+    return {name: ratings[name] for name in plan.description.names}
 
 
 @dataclass(frozen=True)

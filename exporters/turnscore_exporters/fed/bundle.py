@@ -1,6 +1,5 @@
 """Exports a language model as a FED bundle: graphs, tokenizer, reference turns, manifest. Requires parity."""
 
-import json
 import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,10 +10,10 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 from turnscore_assessment.data.dialogues import read_dialogues
-from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.files import check_row, read_document
 from turnscore_core.scorers.fed.questions import (
     DialogueTokenizer,
     FedBundleOptions,
@@ -177,12 +176,7 @@ class QualityFile(BaseModel):
 
 def read_qualities(path: Path = PUBLISHED_FILE) -> QualityFile:
     """Reads a file `{"qualities": {NAME: {"positive": [...], "negative": [...]}}}`; BadFileError where it is wrong."""
-    try:
-        return QualityFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadFileError(path, 0, "cannot be read") from error
-    except (ValidationError, json.JSONDecodeError) as error:
-        raise BadFileError(path, 0, str(error)) from error
+    return check_row(QualityFile.model_validate, path, 0, read_document(path))
 
 
 KIND = "fed"

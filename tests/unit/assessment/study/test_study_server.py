@@ -261,9 +261,9 @@ async def test_a_rating_needs_all_inputs_and_is_taken_once(served):
 
 WRONG_RATINGS = [
     ({"fun": 70}, "ratings.repetitive: is missing"),
-    ({**RATINGS, "kind": 3}, "ratings.kind: is no criterion of this study"),
-    ({**RATINGS, "fun": float("nan")}, "ratings.fun: must be from 0 to 100"),
-    ({**RATINGS, "fun": 10**400}, "ratings.fun: must be from 0 to 100"),
+    ({**RATINGS, "kind": 3}, "ratings.kind: is not a criterion of the study"),
+    ({**RATINGS, "fun": float("nan")}, "ratings.fun: nan is not within 0 and 100"),
+    ({**RATINGS, "fun": 10**400}, "ratings.fun: input should be a valid number"),
     ({**RATINGS, "\ud800": 3}, "ratings."),  # a name that no answer can hold
 ]
 
