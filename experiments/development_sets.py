@@ -241,7 +241,7 @@ def score_sets(
 
 
 def score_parts(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
-    return score_turns(loaded, [loaded.trim(turn) for turn in turns])
+    return score_turns(loaded, turns)
 
 
 def _score_into(known: dict[TurnKey, tuple[Parts, bool]], loaded: LoadedScorer, items: Sequence[JudgedItem]) -> None:

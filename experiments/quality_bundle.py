@@ -123,8 +123,7 @@ def is_bad(turn: LabelledTurn) -> bool:
 
 def score_rated(loaded: LoadedScorer, turns: Sequence[LabelledTurn]) -> list[float]:
     """The turns' values as the service gives them."""
-    asked = [loaded.trim(turn.to_score()) for turn in turns]
-    return [raw.value for raw in score_turns(loaded, asked)]
+    return [raw.value for raw in score_turns(loaded, [turn.to_score() for turn in turns])]
 
 
 def describe(turns: Sequence[LabelledTurn]) -> str:

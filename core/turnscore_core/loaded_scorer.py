@@ -180,10 +180,6 @@ class LoadedScorer:
         # One object for all: it is a key that is looked up once a score, and equal strings take long to compare.
         return sys.intern(" ".join((*digests, str(self.device), self.scorer.pass_key)))
 
-    def trim(self, turn: TurnToScore) -> TurnToScore:
-        """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
-        return self.scorer.trim(turn)
-
     def percentile(self, raw: RawScore) -> float | None:
         """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles.
 

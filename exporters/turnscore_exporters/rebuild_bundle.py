@@ -92,7 +92,7 @@ def renew_percentiles(
 
 def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:
     """The curve of the value, and of each detail that has one already."""
-    raw = score_turns(loaded, [loaded.trim(turn.to_score()) for turn in turns])
+    raw = score_turns(loaded, [turn.to_score() for turn in turns])
     manifest = loaded.bundle.manifest
     write_json(loaded.bundle.path_of(manifest.calibration), calibrate([each.value for each in raw], source))
     if HEADS_OPTION in manifest.options:
@@ -145,7 +145,7 @@ def write_combination_percentiles(
     for name in names:
         if name not in scorers:
             raise ExporterError(f"--weight names {name}, which no --bundle is; given: {', '.join(scorers)}")
-        scores = score_turns(scorers[name], [scorers[name].trim(turn) for turn in turns])
+        scores = score_turns(scorers[name], turns)
         own = {part: weight for part, weight in weights.items() if part.partition(".")[0] == name}
         for place, score in enumerate(scores):
             values[place] += sum(weight * _read_part(part, score) for part, weight in own.items())

@@ -67,7 +67,7 @@ class StandIn:
         found: dict[str, dict[str, Marks]] = {}
         for names in passes.values():
             loaded = self._loaded[names[0]]
-            groups = [[loaded.trim(each.turn.to_score())] for each in turns]
+            groups = [[loaded.scorer.trim(each.turn.to_score())] for each in turns]
             scorers = [[self._loaded[name].scorer for name in names]] * len(turns) if len(names) > 1 else None
             answers = [*zip(turns, score_groups(loaded, groups, asked=scorers), strict=True)]
             for place, name in enumerate(names):

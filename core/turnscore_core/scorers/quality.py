@@ -223,20 +223,22 @@ class SplitEncoder:
 
     def read(self, turns: Sequence[TurnRows]) -> ReadVectors:
         """By role, the vectors of each text, found or computed. Equal texts, such as one context of many, are one."""
-        wanted = {
-            RESPONSE: dict.fromkeys(map(attrgetter("response"), turns)),
-            CONTEXT: dict.fromkeys(chain.from_iterable(map(attrgetter("context"), turns))),
-        }
-        known = {role: self.kept.find(role, rows, role) for role, rows in wanted.items()}
-        missing = dict.fromkeys([row for role, rows in wanted.items() for row in rows if row not in known[role]])
+        responses = dict.fromkeys(map(attrgetter("response"), turns))
+        context = dict.fromkeys(chain.from_iterable(map(attrgetter("context"), turns)))
+        as_response = self.kept.find(RESPONSE, responses, RESPONSE)
+        as_context = self.kept.find(CONTEXT, context, CONTEXT)
+        missing = dict.fromkeys([row for row in responses if row not in as_response])
+        missing |= dict.fromkeys([row for row in context if row not in as_context])
         if missing:
             computed = self._compute(list(missing))
-            context, responses = computed[CONTEXT], computed[RESPONSE]
-            self.kept.keep(CONTEXT, {row: context[row] for row in missing if len(row) <= self._turn_tokens})
-            short = [row for row in missing if row in wanted[RESPONSE] and len(row) <= KEPT_RESPONSE_TOKENS]
-            self.kept.keep(RESPONSE, {row: responses[row] for row in short})
-            known = {role: computed[role] | found for role, found in known.items()}
-        return {role: {row: known[role][row] for row in rows} for role, rows in wanted.items()}
+            self.kept.keep(CONTEXT, {row: computed[CONTEXT][row] for row in missing if len(row) <= self._turn_tokens})
+            short = [row for row in missing if row in responses and len(row) <= KEPT_RESPONSE_TOKENS]
+            self.kept.keep(RESPONSE, {row: computed[RESPONSE][row] for row in short})
+            as_response, as_context = computed[RESPONSE] | as_response, computed[CONTEXT] | as_context
+        return {
+            RESPONSE: {row: as_response[row] for row in responses},
+            CONTEXT: {row: as_context[row] for row in context},
+        }
 
     def _read_context(self, rows: Iterable[TokenIds], counted_as: str = CONTEXT) -> dict[TokenIds, Vectors]:
         """The vectors of texts as context, found, or computed and kept."""

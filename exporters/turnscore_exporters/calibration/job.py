@@ -128,7 +128,7 @@ def run_calibration(options: CalibrateOptions) -> Iterator[str]:
             np.array([[each.details[name] for name in HEADS] for each in scores]),
             np.array(rated.good),
             rated.dialogues,
-            [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
+            [find_repeats(turn.context, turn.response) for turn in map(loaded.scorer.trim, rated.turns)],
         )
         shipped = QualityOptions.model_validate(manifest.options).value
         choice, found = recalibration.calibrate_formula(heads, shipped, rate=rate, source=source)

@@ -60,7 +60,7 @@ class ReadTurns:
         if loaded.variant != GRAPH or spec.joint is None:
             raise ExporterError(f"--deep needs the graph {GRAPH}, which {loaded.model} has not")
         self.joint_file = loaded.bundle.path_of(spec.joint.file)
-        packs = loaded.scorer.encode([loaded.trim(each.to_score()) for each in turns])
+        packs = loaded.scorer.encode([loaded.scorer.trim(each.to_score()) for each in turns])
         self.turns = [cast("quality.TurnRows", pack.structure) for pack in packs]
         self._pad_id = TextTokenizer.of(loaded.bundle.path_of(loaded.bundle.manifest.tokenizer)).pad_id
         self._longest = (

@@ -169,7 +169,7 @@ class FeatureReader:
         place = self._kept_in / f"{hashlib.sha256(texts.encode()).hexdigest()[:32]}.npy"
         if place.exists():
             return cast("Features", np.load(place))
-        packs = self._scorer.encode([self.loaded.trim(turn.to_score()) for turn in turns])
+        packs = self._scorer.encode([self.loaded.scorer.trim(turn.to_score()) for turn in turns])
         packs.sort(key=lambda pack: pack.width)
         computed = np.concatenate([self._scorer.compute_features(batch) for batch in chunks(packs, PACKS_AT_ONCE)])
         found = np.empty_like(computed)

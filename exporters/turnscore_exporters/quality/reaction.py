@@ -143,7 +143,7 @@ def _train(draft: Bundle, turns: Sequence[LabelledTurn], recipe: HeadRecipe) -> 
     """The bundle with its heads trained on these turns."""
     loaded = load_scorer(draft, choose_variant(draft), threads=usable_cpus())
     scorer = cast("ReactionScorer", loaded.scorer)
-    asked = [loaded.trim(turn.to_score()) for turn in turns]
+    asked = [loaded.scorer.trim(turn.to_score()) for turn in turns]
     packs = sorted(scorer.encode(asked), key=lambda pack: pack.width)
     features = torch.cat([torch.from_numpy(scorer.compute_features(batch)) for batch in chunks(packs, PACKS_AT_ONCE)])
     order = [pack.answers[0] for pack in packs]
@@ -220,7 +220,7 @@ def _write(older: Bundle, options: ReactionExportOptions, described: Mapping[str
 def score_user_turns(bundle: Bundle, turns: Sequence[LabelledTurn]) -> Floats:
     """Satisfaction and signals [turns, heads], as the service gives them."""
     loaded = load_scorer(bundle, choose_variant(bundle), threads=usable_cpus())
-    raw = score_turns(loaded, [loaded.trim(turn.to_score()) for turn in turns])
+    raw = score_turns(loaded, [turn.to_score() for turn in turns])
     return np.array([[each.value, *(each.details[name] for name in SIGNALS)] for each in raw])
 
 

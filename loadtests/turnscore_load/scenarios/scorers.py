@@ -86,7 +86,7 @@ def _measure(scorers: Sequence[LoadedScorer], work: Work) -> float:
     started_at = time.process_time()
     for turns in work:
         for loaded in scorers:
-            for raw in loaded.scorer.score(loaded.scorer.encode([loaded.trim(turn) for turn in turns])):
+            for raw in loaded.scorer.score(loaded.scorer.encode([loaded.scorer.trim(turn) for turn in turns])):
                 loaded.percentile(raw), loaded.label(raw)
     return 1000 * (time.process_time() - started_at) / sum(map(len, work))
 

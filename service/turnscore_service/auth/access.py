@@ -96,9 +96,10 @@ class Caller:
             raise
 
     def charge(self, turns: int, *, is_paid: bool = False) -> None:
-        """Counts turns that are admitted or known already, and may be paid from the shared budget. Never refuses."""
-        if self.key_name is None:
-            return
+        """Counts turns of a key that are admitted or known already, and may be paid from the shared budget.
+
+        Never refuses.
+        """
         if self.budget is not None and not is_paid:
             self.budget.take(turns)
         metrics.KEY_TURNS.labels(self.key_name, "allowed").inc(turns)

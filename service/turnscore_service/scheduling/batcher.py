@@ -111,7 +111,7 @@ class BatchQueue:
                 self._forget(entry)
         return departed
 
-    def take_batch(self, most_tokens: int, idle_lanes: int) -> list[QueuedPack]:
+    def take_batch(self, most_tokens: int, idle_slots: int) -> list[QueuedPack]:
         """Takes out the pack whose time has come and those nearest to it in width, as budget and waste allow."""
         self._batches += 1
         chosen = self._order.choose(self._by_caller)
@@ -120,7 +120,7 @@ class BatchQueue:
         else:
             first = next(iter(self._by_caller[chosen].values()))
         place = bisect_left(self.by_width, first.order, key=_ORDER)
-        share = math.ceil(self._padded / idle_lanes) if idle_lanes > 1 else math.inf
+        share = math.ceil(self._padded / idle_slots) if idle_slots > 1 else math.inf
         budget = min(most_tokens, max(self._budget.least_split_tokens, share))
         if len(self._by_caller) > 1:
             equal = len(self._by_caller) * self._tokens_by_caller[first.caller]
@@ -172,7 +172,7 @@ class Batcher:
         self._batch_tokens = metrics.BATCH_TOKENS.labels(name)
         self._batch_padding = metrics.BATCH_PADDING.labels(name)
         self._inference_seconds = metrics.INFERENCE_SECONDS.labels(name)
-        self._fill_lanes()  # which sets the gauges
+        self._start_batches()  # which sets the gauges
 
     def submit(self, pack: TokenPack, deadline: Deadline | None = None) -> "asyncio.Future[PackScores]":
         """Queues one pack. Cancelling the future takes it out again.
@@ -189,7 +189,7 @@ class Batcher:
             entry.timer = loop.call_later(max(0.0, deadline.remaining_seconds()), expire, entry.future)
         self._queue.add(entry)
         self._idle.clear()
-        self._fill_lanes_soon()
+        self._start_batches_soon()
         return entry.future
 
     @property
@@ -223,13 +223,13 @@ class Batcher:
         """As `SupervisedExecutor.retire`."""
         self._stage.retire()
 
-    def _fill_lanes_soon(self) -> None:
+    def _start_batches_soon(self) -> None:
         """One tick later, so that the turns of one request meet in one batch."""
         if not self._is_fill_due:
             self._is_fill_due = True
-            asyncio.get_running_loop().call_soon(self._fill_lanes)
+            asyncio.get_running_loop().call_soon(self._start_batches)
 
-    def _fill_lanes(self) -> None:
+    def _start_batches(self) -> None:
         self._is_fill_due = False
         if self._queue.by_width and len(self._running) < self._concurrent_batches:
             if departed := self._queue.drop_departed():
@@ -284,7 +284,7 @@ class Batcher:
                 else:
                     entry.future.set_result(PackScores(result, started_at - entry.arrived_at, seconds))
         self._settle(batch)
-        self._fill_lanes_soon()
+        self._start_batches_soon()
 
     def _score_timed(self, packs: Sequence[TokenPack]) -> tuple[list[PackResult], float]:
         started_at = time.perf_counter()

@@ -189,10 +189,10 @@ class PendingTurn:
     """What was begun for it."""
     joined_at: float = 0.0
 
-    def leave(self, *, expired: bool = False) -> None:
+    def leave(self) -> None:
         """Waits for nothing any more."""
         for work in self.works:
-            work.leave(expired=expired)
+            work.leave()
         self.works, self.own = [], None
         for each in self.scores:
             each.waits_for = ()  # which would keep each other, and the scorer
@@ -201,9 +201,9 @@ class PendingTurn:
         """Its time ran out: the scores that are not computed by now are errors."""
         undone = [work for work in self.works if not work.is_done]
         self.works = [work for work in self.works if work.is_done]
-        parts = {id(part) for work in undone for part in work.parts}
+        parts = {part for work in undone for part in work.parts}
         for each in self.scores:
-            if not parts.isdisjoint(map(id, each.waits_for)):
+            if not parts.isdisjoint(each.waits_for):
                 self.outcome.errors[each.asked] = DeadlineExceededError(
                     "the deadline passed before the turn was scored"
                 )
@@ -413,7 +413,8 @@ class Scheduler:
             pending, draw = await self._look_up_paid(caller, items, outcomes)
         try:
             self._begin(pending, caller, draw)
-            caller.charge(len(items), is_paid=draw is not None)
+            if caller.key_name is not None:
+                caller.charge(len(items), is_paid=draw is not None)
             await _wait(pending)
             slices = TimeSlice(self._cooperative, is_large=len(items) >= LARGE_TURNS)
             for turn in pending:

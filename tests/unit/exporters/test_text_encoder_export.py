@@ -60,7 +60,7 @@ def test_the_served_vectors_are_the_encoder_s(tiny_bert, dialogues, tmp_path, po
     for variant, far in (("fp32", 1e-4), ("cpu-int8", 0.2)):
         assert bundle.manifest.graphs[variant].parity_measured["turns"] >= 200
         loaded = load_scorer(bundle, variant, threads=1)
-        packs = loaded.scorer.encode([loaded.trim(TurnToScore([], text)) for text in TEXTS])
+        packs = loaded.scorer.encode([loaded.scorer.trim(TurnToScore([], text)) for text in TEXTS])
         for vector, score in zip(expected, loaded.scorer.score(packs), strict=True):
             assert score.vector is not None
             assert float(np.frombuffer(score.vector, "<f4") @ vector) == pytest.approx(1, abs=far)

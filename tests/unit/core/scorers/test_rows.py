@@ -140,7 +140,7 @@ def loaded(bundle):
 
 
 def encode(loaded, *texts):
-    turns = [loaded.trim(TurnToScore([], text)) for text in texts]
+    turns = [loaded.scorer.trim(TurnToScore([], text)) for text in texts]
     return loaded.scorer.score(loaded.scorer.encode(turns))
 
 
@@ -160,7 +160,7 @@ def test_a_vector_has_length_1_and_near_texts_have_near_vectors(loaded):
 
 def test_a_turn_s_value_is_the_cosine_with_the_text_before_it(loaded):
     context = [Turn(speaker="user", text="bad"), Turn(speaker="system", text="good"), Turn(speaker="user", text=" ")]
-    turn = loaded.trim(TurnToScore(context, "fine"))
+    turn = loaded.scorer.trim(TurnToScore(context, "fine"))
     [score] = loaded.scorer.score(loaded.scorer.encode([turn]))
     good, fine = map(vector_of, encode(loaded, "good", "fine"))
     assert score.value == pytest.approx(float(good @ fine))
@@ -169,7 +169,7 @@ def test_a_turn_s_value_is_the_cosine_with_the_text_before_it(loaded):
 
 
 def test_the_end_of_a_long_text_is_dropped_and_counted(loaded):
-    turn = loaded.trim(TurnToScore([], "a b c d e f g h i"))
+    turn = loaded.scorer.trim(TurnToScore([], "a b c d e f g h i"))
     [pack] = loaded.scorer.encode([turn])
     assert (pack.tokens[0].used, pack.tokens[0].dropped, pack.warnings) == (8, 3, (("response_cut",),))
     assert encode(loaded, "a b c d e f g h i")[0].vector == encode(loaded, "a b c d e f x y z")[0].vector

@@ -42,7 +42,7 @@ def usr(family, data_folder, tmp_path_factory):
 def score(loaded, said, response, *facts):
     options = loaded.scorer.read_options({"facts": list(facts)} if facts else {})
     turn = TurnToScore([Turn(speaker="user", text=said)] if said else [], response, options=options)
-    [found] = loaded.scorer.score(loaded.scorer.encode([loaded.trim(turn)]))
+    [found] = loaded.scorer.score(loaded.scorer.encode([loaded.scorer.trim(turn)]))
     return found
 
 
