@@ -8,7 +8,6 @@ from turnscore_wire.messages import is_blank
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_core.errors import InvalidRequestError, TooLargeError
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scoring import Item, Outcome
 
@@ -35,34 +34,6 @@ class DialogueResult:
     aggregates: Mapping[str, DialogueAggregate] = field(default_factory=dict)
     # Why nothing of the dialogue was scored; None otherwise.
     error: ErrorDetail | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelIdentity:
-    """A loaded bundle, and all else that can change what it says of a turn."""
-
-    name: str
-    version: str
-    # SHA-256 over every file of the bundle that can change a score, as `GET /v1/models` has it.
-    digest: str
-    # The graph that runs, such as `cpu-int8`.
-    graph: str
-    # Distribution and version of the code that scores, and of its runtime.
-    code_version: str
-    # Value below which a turn's label is `low`; None where there is no label.
-    threshold: float | None
-
-
-def identify(loaded: LoadedScorer) -> ModelIdentity:
-    manifest = loaded.bundle.manifest
-    return ModelIdentity(
-        name=manifest.name,
-        version=manifest.version,
-        digest=loaded.bundle.digest,
-        graph=loaded.variant,
-        code_version=loaded.code_version,
-        threshold=loaded.threshold,
-    )
 
 
 def choose_turns(

@@ -25,12 +25,10 @@ from turnscore_core.dialogues import (
     Dialogue,
     DialogueResult,
     DialogueTally,
-    ModelIdentity,
     check_system_text,
     check_text,
     check_turns,
     choose_turns,
-    identify,
 )
 from turnscore_core.errors import FailedScoringError, InvalidRequestError, ScoringError
 from turnscore_core.inference.devices import usable_cpus
@@ -228,6 +226,8 @@ class _PassRun:
 
 Models = Mapping[str, Path] | Sequence[str | Path]
 Loader = Callable[[LoadSettings], Mapping[str, LoadedScorer]]
+LineRequest = wire.ScoreRequest | wire.DialogueRequest
+LineReply = wire.ScoreReply | wire.DialogueReply | wire.ErrorReply
 
 _NEVER = Deadline(math.inf)
 _LOCAL = "local"  # the request id of what no service answered
@@ -306,22 +306,23 @@ class Engine:
         for run in self._runs:
             passes.setdefault(run.loaded.pass_key, []).append(run)
         self._passes = [_PassRun(each, max_batch_tokens) for each in passes.values()]
-        self._models = {name: identify(each) for name, each in self._model_set.scorers.items()}
+        self._models = describe_models(self._model_set)
         self._lock = Lock()
         self._is_closed = False
 
     @property
-    def models(self) -> Mapping[str, ModelIdentity]:
-        """What is loaded, by scorer, in the order in which scores come."""
+    def models(self) -> Sequence[wire.ModelDescription]:
+        """What is loaded, in the order in which scores come, as a service describes it."""
         return self._models
+
+    @property
+    def code_versions(self) -> Mapping[str, str]:
+        """By scorer distribution and version of the code that scores, and of its runtime."""
+        return {name: each.code_version for name, each in self._model_set.loaded.items()}
 
     @property
     def limits(self) -> wire.Limits:
         return self._limits
-
-    def describe(self) -> list[wire.ModelDescription]:
-        """What is loaded, as a service describes it."""
-        return describe_models(self._model_set)
 
     @property
     def turns_computed(self) -> int:
@@ -335,6 +336,15 @@ class Engine:
         proportion to the turns of one call. The same call returns the same numbers. Raises RuntimeError once closed.
         """
         return [self._conclude(each) for each in self.compute(dialogues)]
+
+    def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
+        """A reply for each, in order, as a service would give it: for what asks of files.
+
+        Deadlines and what a request says of the cache have no meaning here.
+        """
+        started_at = time.monotonic()
+        computed = self.compute([_dialogue_of(each) for each in requests])
+        return [self._reply(*each, started_at) for each in zip(requests, computed, strict=True)]
 
     def compute(self, dialogues: Sequence[Dialogue]) -> list[ComputedDialogue]:
         """As `score`, with each turn's outcome."""
@@ -420,33 +430,6 @@ class Engine:
             aggregates=self.aggregates(prepared),
         )
 
-    def aggregates(self, computed: ComputedDialogue) -> dict[str, wire.DialogueAggregate]:
-        """Each scorer's view of the dialogue."""
-        tally = DialogueTally(computed.asked)
-        for item, outcome in computed.spoken:
-            tally.add(item, outcome, self._model_set)
-        return tally.aggregates()
-
-
-LineRequest = wire.ScoreRequest | wire.DialogueRequest
-LineReply = wire.ScoreReply | wire.DialogueReply | wire.ErrorReply
-
-
-class LocalFileEngine:
-    """Answers the requests of a file's lines, as a service would: `turnscore score --engine local`."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.limits: wire.Limits = engine.limits
-        self.models: list[wire.ModelDescription] = engine.describe()
-        self.close = engine.close
-
-    def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
-        """A reply for each, in order. Deadlines and what a request says of the cache have no meaning here."""
-        started_at = time.monotonic()
-        computed = self._engine.compute([_dialogue_of(each) for each in requests])
-        return [self._reply(*each, started_at) for each in zip(requests, computed, strict=True)]
-
     def _reply(self, request: LineRequest, computed: ComputedDialogue, started_at: float) -> LineReply:
         outcomes = [outcome for _, _, outcome in computed.said]
         if computed.error is not None:
@@ -455,15 +438,21 @@ class LocalFileEngine:
             if isinstance(request, wire.ScoreRequest):
                 return score_reply(outcomes[0], _LOCAL, started_at, request)
             places = [place for place, _, _ in computed.said]
-            aggregates = self._engine.aggregates(computed)
-            return dialogue_reply(request, _LOCAL, started_at, places, outcomes, aggregates)
+            return dialogue_reply(request, _LOCAL, started_at, places, outcomes, self.aggregates(computed))
         except ScoringError as error:
             return wire.ErrorReply(error=error.detail(), request_id=_LOCAL)
 
+    def aggregates(self, computed: ComputedDialogue) -> dict[str, wire.DialogueAggregate]:
+        """Each scorer's view of the dialogue."""
+        tally = DialogueTally(computed.asked)
+        for item, outcome in computed.spoken:
+            tally.add(item, outcome, self._model_set)
+        return tally.aggregates()
 
-def open_file_engine(models: Sequence[str] | None, scorers: Sequence[str] | None) -> LocalFileEngine:
+
+def open_file_engine(models: Sequence[str] | None, scorers: Sequence[str] | None) -> Engine:
     """An engine on all CPUs of this machine; see `choose_bundles`. Raises BundleError."""
-    return LocalFileEngine(Engine(choose_bundles(models, scorers), threads=usable_cpus()))
+    return Engine(choose_bundles(models, scorers), threads=usable_cpus())
 
 
 def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) -> tuple[Path, ...]:

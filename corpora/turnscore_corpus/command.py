@@ -4,86 +4,35 @@ import json
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from turnscore_core.engine import Engine, OptionsError, choose_bundles
+from turnscore_client import _defaults
+from turnscore_client._command.registry import find_engine
+from turnscore_client._files import runs, scoring
+from turnscore_client._options import Options
+from turnscore_client._retry import SystemClock
+from turnscore_core.engine import OptionsError, choose_bundles
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_models.manifest import BundleError
 from turnscore_wire import CacheNamespace, Speaker, describe_refusal
 
-from turnscore_corpus.engines.work import NAMESPACE, EngineChoice, RayChoice, Work, run_here, run_processes
-from turnscore_corpus.errors import BadColumnsError, CorpusError, RunStoppedError
-from turnscore_corpus.inputs.files import Columns, Format, InputFile, RowHolds, find_files, refuse_within
+from turnscore_corpus.engines import work
+from turnscore_corpus.inputs import files
+from turnscore_corpus.inputs.files import Columns, InputFile
 from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES, Plan, make_plan
-from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, describe_job
+from turnscore_corpus.outputs.folder import BlockEngine, BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import hold_folder, open_store
 
-STOPPED = 3  # the exit code of a run that the same command resumes
-
-
-@contextmanager
-def reported_errors() -> Iterator[None]:
-    """Ends the command with a message and an exit code for an error that a user can act on."""
-    try:
-        yield
-    except RunStoppedError as error:
-        typer.echo(f"turnscore: stopped: {error}; repeat the command to resume", err=True)
-        raise typer.Exit(STOPPED) from None
-    except (BadColumnsError, OptionsError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except (CorpusError, BundleError, DeviceError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-
-
-class Progress:
-    def __init__(self, rows: int, rows_done: int) -> None:
-        """`rows` counts all rows, `rows_done` those of earlier runs."""
-        self._rows, self._rows_before = rows, rows_done
-        self._began_at = self._told_at = time.monotonic()
-        # Seconds between two lines of a log. As Ray Data and `turnscore score` do.
-        self._pause = 1.0 if sys.stderr.isatty() else 10.0
-        self.rows = self.turns = self.set_aside = 0
-
-    def note(self, block: BlockManifest) -> None:
-        """Counts a block that was committed."""
-        self.rows += block.rows
-        self.turns += block.turns
-        self.set_aside += block.set_aside
-        if time.monotonic() - self._told_at >= self._pause:
-            self._told_at = time.monotonic()
-            typer.echo(self.line(), err=True)
-
-    def line(self) -> str:
-        """One line on how far the run is."""
-        done, seconds = self._rows_before + self.rows, max(time.monotonic() - self._began_at, 1e-9)
-        told = [f"{done:,} of {self._rows:,} rows ({100 * done / max(self._rows, 1):.0f} %)"]
-        told.append(f"{self.turns / seconds:,.0f} turns per second")
-        if self.rows:
-            told.append(f"{_span((self._rows - done) * seconds / self.rows)} left")
-        if self.set_aside:
-            told.append(f"{self.set_aside:,} set aside")
-        return "turnscore: " + ", ".join(told)
-
-
-def _span(seconds: float) -> str:
-    """A duration in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-RunElsewhere = Callable[[Work], None]
+RunElsewhere = Callable[[work.Work], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,59 +42,67 @@ class CorpusJob:
     files: list[InputFile]
     output: str
     columns: Columns
-    choice: EngineChoice
+    open_engine: Callable[[], BlockEngine]
+    options: Options = field(default_factory=dict)
     block_dialogues: int = BLOCK_DIALOGUES
     workers: int = 1
     run_elsewhere: RunElsewhere | None = None  # runs the work on another engine than this machine's processes
-    open_engine: Callable[[], Engine] | None = None  # replaces the choice's engine, in tests
 
 
 def run_job(job: CorpusJob) -> dict[str, float]:
     """Scores what the output does not hold yet; returns the totals once every block is committed.
 
-    Raises CorpusError, BundleError, DeviceError, OptionsError; RunStoppedError where repeating the command resumes.
+    Raises CorpusError, BundleError, DeviceError, OptionsError; StoppedError where repeating the command resumes.
     """
     plan = make_plan(job.files, job.columns, job.block_dialogues)
-    with hold_folder(job.output, open_store(job.output)):
-        open_engine = job.open_engine or job.choice.open
-        engine = open_engine()
-        described = describe_job(plan, engine.models, job.choice.options, job.block_dialogues)
-        output = OutputFolder.begin(job.output, described)
-        committed = output.committed()
-        output.clean(committed.values())
-        progress = Progress(plan.rows, sum(each.rows for each in committed.values()))
-        if committed:
-            typer.echo(f"turnscore: {len(committed)} of {len(plan.blocks)} blocks are done; resuming", err=True)
-        left = [block for block in plan.blocks if block.number not in committed]
-        work = Work(blocks=left, open_engine=open_engine, output=output, on_block=progress.note)
-        try:
-            with _interruptible():
-                _do(job, work, engine)
-        except KeyboardInterrupt:
-            raise RunStoppedError("interrupted") from None
-        return _finish(output, plan)
+    try:
+        with hold_folder(job.output, open_store(job.output)), runs.interruptible(signal.default_int_handler):
+            with closing(job.open_engine()) as engine:
+                described = describe_job(plan, engine, job.options, job.block_dialogues)
+                output = OutputFolder.begin(job.output, described)
+                committed = output.committed()
+                output.clean(committed.values())
+                if committed:
+                    typer.echo(f"turnscore: {len(committed)} of {len(plan.blocks)} blocks are done; resuming", err=True)
+                _do(job, plan, output, committed, engine)
+            return _finish(output, plan)
+    except KeyboardInterrupt:
+        raise runs.StoppedError("interrupted") from None
 
 
-def _do(job: CorpusJob, work: Work, engine: Engine) -> None:
-    if not work.blocks:
+def _do(
+    job: CorpusJob, plan: Plan, output: OutputFolder, committed: Mapping[int, BlockManifest], engine: BlockEngine
+) -> None:
+    left = [block for block in plan.blocks if block.number not in committed]
+    if not left:
         return
-    if job.run_elsewhere is None and min(job.workers, len(work.blocks)) == 1:
-        run_here(work, engine)
-        return
-    if hasattr(engine, "close"):
+    before = sum(each.rows for each in committed.values())
+    done: Counter[str] = Counter()
+    with runs.show_progress("turns", plan.rows, SystemClock(), done=before) as note:
+
+        def count(block: BlockManifest) -> None:
+            done.update(rows=block.rows, turns=block.turns, set_aside=block.set_aside)
+            more = f"{done['set_aside']:,} set aside" if done["set_aside"] else ""
+            note(before + done["rows"], done["turns"], more)
+
+        rest = work.Work(blocks=left, open_engine=job.open_engine, output=output, options=job.options, on_block=count)
+        if job.run_elsewhere is None and min(job.workers, len(left)) == 1:
+            for block in left:
+                count(work.process_block(block, engine, output, job.options))
+            return
         engine.close()  # its memory is the workers'
-    if job.run_elsewhere is not None:
-        job.run_elsewhere(work)
-    else:
-        run_processes(work, job.workers)
+        if job.run_elsewhere is not None:
+            job.run_elsewhere(rest)
+        else:
+            work.run_processes(rest, job.workers)
 
 
 def _finish(output: OutputFolder, plan: Plan) -> dict[str, float]:
-    """The totals of a finished run. Raises RunStoppedError where a block has no manifest."""
+    """The totals of a finished run. Raises StoppedError where a block has no manifest."""
     committed = output.committed()
     missing = [block.number for block in plan.blocks if block.number not in committed]
     if missing:
-        raise RunStoppedError(f"{len(missing)} blocks were not committed, the first of them block {missing[0]}")
+        raise runs.StoppedError(f"{len(missing)} blocks were not committed, the first of them block {missing[0]}")
     names = ("rows", "dialogues", "turns", "turns_computed", "set_aside", "seconds")
     sums = {name: sum(getattr(each, name) for each in committed.values()) for name in names}
     totals = {"blocks": len(committed), **sums}
@@ -153,20 +110,7 @@ def _finish(output: OutputFolder, plan: Plan) -> dict[str, float]:
     return totals
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Lets SIGTERM end the run as SIGINT does."""
-    before = None
-    with suppress(ValueError):  # another thread than the main one
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score corpora of dialogues without a service.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score corpora of dialogues.")
 
 
 Text = str | None
@@ -190,16 +134,23 @@ _INPUTS = (
 )
 _OPTIONS_HELP = 'Options by scorer, as JSON or a file of it: {"fed": {"qualities": ["fluent"]}}.'
 _ADDRESS = "A Ray cluster's address, or `auto` on one of its nodes; default: Ray here, for this run."
-_WORKERS = "Most processes, each of one thread; default: the usable CPUs, on a Ray cluster as many as fit."
+_WORKERS = "Most processes, each of one thread; default: the usable CPUs, on Ray as many as fit."
 _REDIS = "A Redis that keeps scores of equal turns: its address, or a file that holds it."
+
+
+_OF_ENGINES = ("models", "redis", "redis_namespace", "device", "max_batch_tokens", "address", "workers")
+_OF_SERVICE = ("api_key", "concurrency", "timeout", "wait", "ca_file", "cert_file", "key_file")
 
 
 @app.command()
 def score(
+    ctx: typer.Context,
     inputs: Annotated[list[str], typer.Argument(help=_INPUTS, metavar="INPUT...")],
     output: Annotated[str, typer.Argument(help="The folder to write, or to resume in: a path or an address.")],
-    format: Annotated[Format | None, _input("The format of files whose ending does not name it.")] = None,  # noqa: A002
-    row: Annotated[RowHolds, _input("What a row holds: a `dialogue`, or one `turn` next to its others.")] = "dialogue",
+    format: Annotated[files.Format | None, _input("The format of files whose ending does not name it.")] = None,  # noqa: A002
+    row: Annotated[
+        files.RowHolds, _input("What a row holds: a `dialogue`, or one `turn` next to its others.")
+    ] = "dialogue",
     id_column: Annotated[Text, _input("The dialogue's name; default: `id`; `dialogue` where rows are turns.")] = None,
     turns_column: Annotated[Text, _input("Turns, {speaker, text}: a list or JSON; default: `turns`.")] = None,
     messages_column: Annotated[Text, _input("OpenAI's chat messages: a list or JSON; default: `messages`.")] = None,
@@ -213,13 +164,20 @@ def score(
     scorer_options: Annotated[Text, _scoring("--options", _OPTIONS_HELP)] = None,
     models: Annotated[Text, _scoring("--models", "Bundles: names, or folders with a /; default: the starters.")] = None,
     redis: Annotated[Text, _scoring("--redis", _REDIS)] = None,
-    redis_namespace: Annotated[str, _scoring("--redis-namespace", "A service's is `default`.")] = NAMESPACE,
+    redis_namespace: Annotated[str, _scoring("--redis-namespace", "A service's is `default`.")] = work.NAMESPACE,
     device: Annotated[str, _scoring("--device", "`cpu`, `auto`, or a device such as `cuda:0`.")] = "cpu",
     max_batch_tokens: Annotated[int | None, _scoring("--max-batch-tokens", "Default: as measured.", min=1)] = None,
-    engine: Annotated[Literal["local", "ray"], _work("What processes the blocks.")] = "local",
+    engine: Annotated[str, _work("`local`, `ray`, or a running service's address.")] = "local",
     address: Annotated[Text, _work(_ADDRESS)] = None,
     workers: Annotated[int | None, _work(_WORKERS, min=1)] = None,
     block_dialogues: Annotated[int, _work("Dialogues that are committed together.", min=1)] = BLOCK_DIALOGUES,
+    api_key: runs.ApiKey = None,
+    concurrency: runs.Concurrency = None,
+    timeout: runs.Timeout = _defaults.TIMEOUT_SECONDS,
+    wait: runs.Wait = _defaults.WAIT_SECONDS,
+    ca_file: runs.CaFile = None,
+    cert_file: runs.CertFile = None,
+    key_file: runs.KeyFile = None,
 ) -> None:
     """Scores the system turns of the input, and for scorers of user turns the user's, into tables of Parquet.
 
@@ -228,22 +186,38 @@ def score(
     """
     if turns_column is not None and messages_column is not None:
         raise typer.BadParameter("give either --messages-column or --turns-column", param_hint="--messages-column")
-    run_elsewhere = _choose_elsewhere(engine, address, workers, device)
+    if runs.is_service(engine):
+        runs.refuse_options(ctx, _OF_ENGINES, "is for an engine of your own, not for a service")
+    else:
+        runs.refuse_options(ctx, _OF_SERVICE, "needs a service's address in --engine")
     columns = Columns(
         row=row, id=id_column, turns=turns_column, messages=messages_column, speaker=speaker_column, text=text_column,
         order=order_column, speakers=_read_speakers(speakers), system=system_column, day=day_column,
     )  # fmt: skip
-    asked, named = _split(scorers, "--scorers"), _split(models, "--models")
-    choice = EngineChoice(
-        models=named, scorers=asked, options=_read_options(scorer_options), device=device,
+    asked, named = runs.split_names(scorers, "--scorers"), runs.split_names(models, "--models")
+    options = _read_options(scorer_options)
+    choice = work.EngineChoice(
+        models=named, scorers=asked, options=options, device=device,
         max_batch_tokens=max_batch_tokens, redis=_read_redis(redis), namespace=_read_namespace(redis_namespace),
     )  # fmt: skip
-    with reported_errors():
-        choose_bundles(named, asked)  # what is wrong with it is found before anything is read
-        refuse_within(inputs, output)
+    if runs.is_service(engine):
+        client = runs.open_client(engine, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
+        most = concurrency or _defaults.CONCURRENCY
+        patient = scoring.patient_with(client, asked, most, (timeout, wait), options=options or None)
+        open_engine: Callable[[], BlockEngine] = partial(work.ServiceEngine, client, patient, asked)
+        workers = 1
+    else:
+        open_engine = choice.open
+    run_elsewhere = _choose_elsewhere(ctx, engine, address, workers, device)
+    with runs.reported_errors(
+        files.CorpusError, BundleError, DeviceError, refusals=(files.BadColumnsError, OptionsError)
+    ):
+        if not runs.is_service(engine):
+            choose_bundles(named, asked)  # what is wrong with it is found before anything is read
+        files.refuse_within(inputs, output)
         job = CorpusJob(
-            files=find_files(inputs, format), output=output, columns=columns, choice=choice,
-            block_dialogues=block_dialogues, run_elsewhere=run_elsewhere,
+            files=files.find_files(inputs, format), output=output, columns=columns, open_engine=open_engine,
+            options=options, block_dialogues=block_dialogues, run_elsewhere=run_elsewhere,
             workers=workers or (usable_cpus() if device == "cpu" else 1),
         )  # fmt: skip
         totals = run_job(job)
@@ -262,30 +236,20 @@ def report(
 
         from turnscore_corpus.report import build_page, read_corpus
     except ModuleNotFoundError as error:
-        typer.echo(f"error: a report needs {error.name}: install turnscore-assessment", err=True)
+        typer.echo(f"turnscore: a report needs {error.name}: install turnscore-assessment", err=True)
         raise typer.Exit(1) from None
 
-    with reported_errors():
+    with runs.reported_errors(files.CorpusError):
         page = build_page(read_corpus(output), shlex.join(["turnscore", *sys.argv[1:]]))
     print_page(page)
     if html is not None:
         html.write_text(to_html(page), encoding="utf-8")
 
 
-def _split(text: str | None, option: str) -> tuple[str, ...] | None:
-    """The words between commas. Raises a usage error for an empty one."""
-    if text is None:
-        return None
-    found = tuple(each.strip() for each in text.split(","))
-    if not all(found):
-        raise typer.BadParameter("has an empty name", param_hint=option)
-    return found
-
-
 def _read_speakers(text: str | None) -> tuple[tuple[str, Speaker], ...]:
     """Which speaker each name stands for."""
     found: list[tuple[str, Speaker]] = []
-    for word in _split(text, "--speakers") or ():
+    for word in runs.split_names(text, "--speakers") or ():
         name, _, speaker = word.partition("=")
         if not name or speaker not in ("user", "system"):
             raise typer.BadParameter(f"{word!r} must be NAME=user or NAME=system", param_hint="--speakers")
@@ -331,20 +295,18 @@ def _read_options(text: str | None) -> dict[str, dict[str, Any]]:
         raise typer.BadParameter(f"is neither JSON nor a file of it: {error}", param_hint="--options") from None
 
 
-def _choose_elsewhere(engine: str, address: str | None, workers: int | None, device: str) -> RunElsewhere | None:
-    """The engine's function; None for processes of this machine. Raises a usage error if Ray or an option is missing.
+def _choose_elsewhere(
+    context: typer.Context, engine: str, address: str | None, workers: int | None, device: str
+) -> RunElsewhere | None:
+    """What runs the work on Ray; None for this process and its own. Raises a usage error where Ray is missing.
 
     On a CUDA device each worker takes one GPU.
     """
-    if engine == "local":
-        if address is not None:
-            raise typer.BadParameter("needs --engine ray", param_hint="--address")
+    if engine == "local" or runs.is_service(engine):
+        runs.refuse_options(context, ["address"], "needs --engine ray")
         return None
-    try:
-        from turnscore_corpus.engines.ray_engine import run_on_ray
-    except ImportError as error:
-        raise typer.BadParameter(
-            f"ray cannot be imported ({error}); install turnscore-corpus with the extra `ray`", param_hint="--engine"
-        ) from None
+    find_engine(engine)
+    from turnscore_corpus.engines.ray_engine import run_on_ray
+
     gpus = 1.0 if device.startswith("cuda") else 0.0
-    return partial(run_on_ray, RayChoice(address=address, workers=workers, gpus_per_worker=gpus))
+    return partial(run_on_ray, work.RayChoice(address=address, workers=workers, gpus_per_worker=gpus))

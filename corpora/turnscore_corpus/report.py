@@ -15,8 +15,8 @@ from turnscore_assessment.drift.report import DriftFinding, bin_name, find_drift
 from turnscore_assessment.drift.sources import BINS, LiveValues
 from turnscore_assessment.rendering import Page, Section, Table, draw_histogram
 
-from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.folder import BlockManifest, Described, OutputFolder
+from turnscore_corpus.outputs.stores import BadOutputError
 
 NAMED = 10  # worst and best dialogues that the report names
 MOST_GROUPS = 400  # Most systems, or days; the rest are counted as one. More than a year of days.
@@ -180,8 +180,7 @@ def _numbers(table: Any, scorer: str, name: str) -> NDArray[np.float64]:
 
 
 def _empty(corpus: Corpus, scorer: str) -> Tally:
-    model = corpus.job["models"][scorer]
-    return Tally(counts=LiveValues.empty(scorer, f"{model['name']}:{model['version']}"))
+    return Tally(counts=LiveValues.empty(scorer, corpus.job["models"][scorer]["model"]))
 
 
 _GROUPED = ("dialogues", "turns", "mean", "mean percentile", "low", "index", "limit", "drift")

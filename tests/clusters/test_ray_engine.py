@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 from support import corpora
+from turnscore_client._files.runs import StoppedError
 from turnscore_core.engine import open_file_engine
 from turnscore_corpus.command import run_job
 from turnscore_corpus.engines.work import EngineChoice, Work
-from turnscore_corpus.errors import RunStoppedError
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import OutputFolder
@@ -87,7 +87,7 @@ def wait_for(condition):
 
 
 def test_a_cluster_that_is_not_there_stops_the_run(lines, tmp_path):
-    with pytest.raises(RunStoppedError, match="Ray does not start on"):
+    with pytest.raises(StoppedError, match="Ray does not start on"):
         corpora.score_on_ray(lines, tmp_path / "out", corpora.WordEngine, address="127.0.0.1:1")
 
 
@@ -120,7 +120,7 @@ def test_a_worker_that_is_killed_is_replaced(cluster, lines, whole, tmp_path):
 def test_a_block_that_kills_every_worker_stops_the_run(cluster, lines, tmp_path):
     memory = tmp_path / "memory"
     memory.mkdir()
-    with pytest.raises(RunStoppedError, match="Ray gave up"):
+    with pytest.raises(StoppedError, match="Ray gave up"):
         corpora.score_on_ray(lines, tmp_path / "out", partial(corpora.MortalEngine, memory, 1000), workers=2)
     assert len(list(memory.iterdir())) > 1
 
@@ -168,7 +168,7 @@ def test_the_lines_of_a_file_are_answered_as_on_this_machine(cluster):
 
 
 def test_what_a_block_raised_stops_the_run_and_is_named(cluster, lines, tmp_path):
-    with pytest.raises(RunStoppedError, match=r"block \d+: BundleError: no such bundle"):
+    with pytest.raises(StoppedError, match=r"block \d+: BundleError: no such bundle"):
         corpora.score_on_ray(lines, tmp_path / "out", corpora.OpenableHere(), workers=1)
 
 
@@ -187,7 +187,7 @@ def test_a_ray_that_says_nothing_is_noticed(lines, tmp_path):
         yield from ()
 
     try:
-        with pytest.raises(RunStoppedError, match="no block was committed for 0 s; "):
+        with pytest.raises(StoppedError, match="no block was committed for 0 s; "):
             ray_engine._drain(rows(), work, stall_seconds=0.1)
     finally:
         silent.set()

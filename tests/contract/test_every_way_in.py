@@ -6,7 +6,12 @@ On the starter bundles, with the cache turned off, so that every way has its sco
 import pytest
 from pydantic import BaseModel
 from support import every_way
-from turnscore_core.engine import Dialogue, Engine, LocalFileEngine
+from support.corpora import content_of, job_of, write_lines
+from turnscore_client import AsyncTurnScoreClient
+from turnscore_client._files.scoring import patient_with
+from turnscore_core.engine import Dialogue, Engine
+from turnscore_corpus.command import run_job
+from turnscore_corpus.engines.work import ServiceEngine
 from turnscore_wire import DialogueRequest, ScoreRequest, Turn
 
 _NOT_SHARED = ("request_id", "timing_ms")
@@ -139,7 +144,7 @@ def test_user_turns_have_the_same_reply_every_way(ways, call, fields, asked):
     loaded = {name: ways.loaded[name] for name in _BOTH["scorers"]}
     with Engine([], limits=every_way.LIMITS, load=lambda _: loaded) as engine:
         kind = ScoreRequest if call == "score" else DialogueRequest
-        [reply] = LocalFileEngine(engine).answer([kind.model_validate(request.fields)])
+        [reply] = engine.answer([kind.model_validate(request.fields)])
     assert without_numbers(bits(reply)) == without_numbers(told)
 
 
@@ -224,14 +229,35 @@ def test_dialogues_that_the_engine_scores_together_have_the_scores_that_they_hav
     ]
     for request, result in zip(dialogues(), together, strict=False):
         for here, there in zip(result.turns, alone[request.name].turns, strict=True):
-            assert list(here.scores) == list(there.scores) == list(engine.models)
+            assert list(here.scores) == list(there.scores) == _names(engine)
             for name, score in here.scores.items():
                 most = _FED_TOGETHER if name == "fed" else _ROUNDING
                 assert score.value == pytest.approx(there.scores[name].value, abs=most), (request.name, name)
 
 
+def _names(engine):
+    return [each.scorer for each in engine.models]
+
+
 def vars_of(result):
     return {"turns": [dict(turn.scores) for turn in result.turns], "dialogue": dict(result.aggregates)}
+
+
+def test_a_corpus_through_the_service_has_the_scores_of_this_machine_s_engine_to_the_last_bit(ways, tmp_path):
+    loaded = {name: ways.loaded[name] for name in ("engagement", "quality", "sentiment_stop")}
+    rows = [{"id": each.name, "turns": each.fields["turns"]} for each in dialogues()]
+    lines = write_lines(tmp_path / "a.jsonl", rows)
+
+    def through_the_service():
+        client = AsyncTurnScoreClient(ways.url, max_retries=0)
+        return ServiceEngine(client, patient_with(client, list(loaded), 8, (60.0, 60.0)), list(loaded))
+
+    engines = {"here": lambda: Engine([], limits=every_way.LIMITS, load=lambda _: loaded), "there": through_the_service}
+    for place, open_engine in engines.items():
+        run_job(job_of(lines, tmp_path / place, open_engine, block_dialogues=1))
+    here, there = (content_of(tmp_path / place) for place in engines)
+    assert len(here["turns"]) > len(rows)
+    assert there == here
 
 
 def test_a_file_s_engine_answers_every_request_as_the_service_does(ways, engine):
@@ -239,8 +265,8 @@ def test_a_file_s_engine_answers_every_request_as_the_service_does(ways, engine)
     asked = [each for each in every_way.requests() if each.call in kinds and each.kind != "broken"]
     assert len(asked) > 60
     for request in asked:
-        asks_all = request.fields if "scorers" in request.fields else {**request.fields, "scorers": list(engine.models)}
-        [reply] = LocalFileEngine(engine).answer([kinds[request.call].model_validate(asks_all)])
+        asks_all = request.fields if "scorers" in request.fields else {**request.fields, "scorers": _names(engine)}
+        [reply] = engine.answer([kinds[request.call].model_validate(asks_all)])
         told = ways.ways["http"](request)
         assert without_numbers(bits(reply)) == without_numbers(bits(told)), request.name
         for here, there in zip(every_way.scores_of(reply), every_way.scores_of(told), strict=True):
@@ -264,6 +290,6 @@ def test_a_file_s_engine_refuses_in_the_words_of_the_service(ways, engine):
         {"turns": turns[:1]},
         {"turns": [*turns[:1], {"speaker": "system", "text": "x"}], "scorers": ["none"]},
     ):
-        [reply] = LocalFileEngine(engine).answer([DialogueRequest.model_validate(fields)])
+        [reply] = engine.answer([DialogueRequest.model_validate(fields)])
         told = ways.ways["http"](every_way.Request("refused", "broken", "score_dialogue", fields))
         assert (reply.error.code, reply.error.field) == told

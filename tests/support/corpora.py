@@ -10,79 +10,79 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import turnscore_wire as wire
 from pyarrow import parquet
-from turnscore_core.dialogues import DialogueResult, ModelIdentity
 from turnscore_core.errors import FailedScoringError
 from turnscore_corpus.command import CorpusJob, run_job
-from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.dialogues import read_dialogues
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import TABLES
 from turnscore_models.manifest import BundleError
-from turnscore_wire import DialogueAggregate, DialogueTurnScores, ErrorCode, ErrorDetail, Limits, Score, TokenCount
 
 
 class WordEngine:
     """Scores a turn by its words: `value` is how many, of a hundred. A turn `broken` gets an error."""
 
     def __init__(self, scorers=("words",), version="1.0.0"):
-        self.models = {
-            name: ModelIdentity(
-                name=name, version=version, digest=f"{name}{version}" * 4, graph="cpu-int8", code_version="1",
-                threshold=None,
-            )
+        described = {"graph": "cpu-int8", "max_text_tokens": 1, "max_turn_tokens": 1}
+        self.models = [
+            wire.ModelDescription(scorer=name, model=f"{name}:{version}", digest=f"{name}{version}" * 4, **described)
             for name in scorers
-        }  # fmt: skip
-        self.limits = Limits()
+        ]
+        self.limits, self.code_versions = wire.Limits(), {}
         self.turns_computed = 0
 
-    def score(self, dialogues):
-        return [self._score(each) for each in dialogues]
+    def close(self):
+        pass
 
-    def _score(self, dialogue):
-        if any(turn.text == "refused" for turn in dialogue.turns):
-            return DialogueResult(
-                id=dialogue.id, error=FailedScoringError("the engine refuses it", field="turns").detail()
-            )
-        spoken = [(place, turn.text) for place, turn in enumerate(dialogue.turns) if turn.speaker == "system"]
+    def answer(self, requests):
+        return [self._answer(each.turns) for each in requests]
+
+    def _answer(self, said):
+        if any(turn.text == "refused" for turn in said):
+            error = FailedScoringError("the engine refuses it", field="turns").detail()
+            return wire.ErrorReply(error=error, request_id="")
+        spoken = [(place, turn.text) for place, turn in enumerate(said) if turn.speaker == "system"]
         self.turns_computed += len({text for _, text in spoken})
         turns = []
         for place, text in spoken:
-            scores = {name: self._score_of(name, text) for name in self.models}
-            errors = {name: ErrorDetail(code=ErrorCode.INTERNAL, message="no number") for name in self.models}
+            scores = {each.scorer: self._score_of(each.model, text) for each in self.models}
+            errors = {name: wire.ErrorDetail(code=wire.ErrorCode.INTERNAL, message="no number") for name in scores}
             scores, errors = ({}, errors) if text == "broken" else (scores, {})
-            turns.append(DialogueTurnScores(index=place, scores=scores, errors=errors))
-        aggregates = {}
-        for name in self.models:
-            found = [turn.scores[name].value for turn in turns if turn.scores]
-            if found:
-                bounds = {"min": min(found), "max": max(found)}
-                aggregates[name] = DialogueAggregate(mean=sum(found) / len(found), turns=len(found), **bounds)
-        return DialogueResult(id=dialogue.id, turns=turns, aggregates=aggregates)
+            turns.append(wire.DialogueTurnScores(index=place, scores=scores, errors=errors))
+        of_all = {each.scorer: [turn.scores[each.scorer] for turn in turns if turn.scores] for each in self.models}
+        aggregates = {name: wire.DialogueAggregate.of(scores) for name, scores in of_all.items() if scores}
+        timing = wire.Timing(total=0, tokenize=0, queue=0, inference=0, cache=0)
+        return wire.DialogueReply(request_id="", turns=turns, dialogue=aggregates, timing_ms=timing)
 
-    def _score_of(self, name, text):
+    def _score_of(self, model, text):
         count = len(text.split())
-        return Score(
+        return wire.Score(
             value=count / 100, percentile=float(min(count, 100)), details={"words": float(count)},
-            model=f"{name}:{self.models[name].version}", tokens=TokenCount(used=count, dropped=0), cached=False,
+            model=model, tokens=wire.TokenCount(used=count, dropped=0), cached=False,
             label="low" if count < 2 else "fair", warnings=["response_cut"] if count > 50 else [],
         )  # fmt: skip
 
 
 class MortalEngine(WordEngine):
-    """Ends its process in the middle of a block, once; a file remembers that it did."""
+    """Ends its process in the middle of a block, so many times; a folder remembers them."""
 
-    def __init__(self, memory):
+    def __init__(self, memory, times=1):
         super().__init__()
-        self.memory = memory
+        self.memory, self.times = memory, times
 
-    def score(self, dialogues):
-        if any(each.id == "d13" for each in dialogues) and not self.memory.exists():
-            self.memory.touch()
+    def answer(self, requests):
+        if holds(requests, "13 ") and len(list(self.memory.iterdir())) < self.times:
+            (self.memory / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().score(dialogues)
+        return super().answer(requests)
+
+
+def holds(requests, beginning):
+    """Whether the first turn of one of the dialogues begins so."""
+    return any(each.turns[0].text.startswith(beginning) for each in requests)
 
 
 def turns_of(*texts):
@@ -137,7 +137,7 @@ def read_all(made):
         each
         for block in made.blocks
         for each in read_dialogues(
-            reader.read(block.file, block.columns, block.start, block.rows, block.offset), block.columns, Limits()
+            reader.read(block.file, block.columns, block.start, block.rows, block.offset), block.columns, wire.Limits()
         )
     ]
 
@@ -149,9 +149,9 @@ _BLOCK_SECONDS = 0.3
 class UnhurriedEngine(WordEngine):
     """Takes a moment for each block."""
 
-    def score(self, dialogues):
+    def answer(self, requests):
         time.sleep(_BLOCK_SECONDS)
-        return super().score(dialogues)
+        return super().answer(requests)
 
 
 class OpenableHere:
@@ -176,7 +176,7 @@ def score_on_ray(source, output, open_engine, **choice):
 
 def job_of(source, output, open_engine=WordEngine, **more):
     """The run of one file in small blocks; in this process where `run_elsewhere` does not do it elsewhere."""
-    given = {"columns": Columns(), "choice": EngineChoice(), "block_dialogues": BLOCK_DIALOGUES, **more}
+    given = {"columns": Columns(), "block_dialogues": BLOCK_DIALOGUES, **more}
     return CorpusJob(files=find_files([str(source)]), output=str(output), open_engine=open_engine, **given)
 
 

@@ -88,7 +88,7 @@ class EveryWay:
     """The ways by name: each takes a request and returns its reply, or what it was refused with."""
 
     def __init__(self, loop, runtime, url, target):
-        self._loop = loop
+        self._loop, self.url = loop, url
         self._runtime = runtime
         self._http = httpx.Client(base_url=url, timeout=_SECONDS)
         self._channel = grpc.insecure_channel(target)

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 from prometheus_client import REGISTRY
-from turnscore_core.engine import Engine, LocalFileEngine
+from turnscore_core.engine import Engine
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.devices import CudaDevices, CudaDriverError, Gpu
 from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, OnnxBuild, OutOfMemoryError
@@ -180,7 +180,7 @@ def loaded_fake(scorer, name="fake", version="1.0.0"):
 
 def engine_of(loaded):
     """What answers requests in this process with these scorers."""
-    return LocalFileEngine(Engine((), load=lambda _: loaded))
+    return Engine((), load=lambda _: loaded)
 
 
 def candidate_version(scorer, share=1.0, name="fake", version="1.1.0"):

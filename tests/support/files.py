@@ -80,7 +80,7 @@ def run_command(mock, *arguments):
         given = {"api_key": api_key, "timeout_seconds": timeout_seconds, "max_retries": 0, "clock": mock.clock}
         return AsyncTurnScoreClient(url, transport=mock.transport, **given)
 
-    with patch("turnscore_client._command.score.AsyncTurnScoreClient", open_client):
+    with patch("turnscore_client._files.runs.AsyncTurnScoreClient", open_client):
         result = CliRunner().invoke(app, [str(each) for each in arguments])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception

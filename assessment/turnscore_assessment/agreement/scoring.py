@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
-from turnscore_core.engine import Engine, LocalFileEngine
+from turnscore_core.engine import Engine
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_models.manifest import BundleError
@@ -210,19 +210,19 @@ async def score_with_service(
     return _read_replies(models, await ask_all(score, dialogues, concurrency))
 
 
-def open_engine(references: Sequence[str]) -> LocalFileEngine:
+def open_engine(references: Sequence[str]) -> Engine:
     """An engine of these bundles on all CPUs; AgreementError where one is refused or two are of one kind.
 
     A reference is a folder (with a `/`), a name in the model store, or a starter bundle's name.
     """
     try:
-        return LocalFileEngine(Engine(references, threads=usable_cpus(), limits=_LIMITS))
+        return Engine(references, threads=usable_cpus(), limits=_LIMITS)
     except BundleError as error:
         raise AgreementError(str(error)) from error
 
 
 def score_with_engine(
-    engine: LocalFileEngine, scorers: Sequence[str], dialogues: Sequence[JudgedDialogue], advance: Advance
+    engine: Engine, scorers: Sequence[str], dialogues: Sequence[JudgedDialogue], advance: Advance
 ) -> list[ScoredFile]:
     """As `score_with_service`, by bundles in this process."""
     models = _find_models(engine.models, scorers, "no bundle of scorer {!r} was given; given: {}")

@@ -16,7 +16,7 @@ import scipy
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from turnscore_client import TurnScoreError
-from turnscore_core.engine import LocalFileEngine
+from turnscore_core.engine import Engine
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, Turn
 from typer import Option
 
@@ -208,7 +208,7 @@ class UnscoredError(AssessmentError):
 
 
 def score_file(
-    found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None, engine: LocalFileEngine | None = None
+    found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None, engine: Engine | None = None
 ) -> None:
     """Has the unscored dialogues scored by the engine, or by a service. UnscoredError names the line."""
     unscored, names = found.unscored, None if scorers is None else list(scorers)

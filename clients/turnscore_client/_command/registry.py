@@ -23,14 +23,14 @@ KNOWN_ENGINES = {"local": "turnscore-core", "ray": "turnscore-corpus[ray]"}
 
 # Kept here, so that help lists everything and imports nothing.
 KNOWN = {
-    "score": ("turnscore-client", "Score a file of turns or dialogues through a running service."),
+    "score": ("turnscore-client", "Score a file of turns or dialogues: through a service, here, or on Ray."),
     "info": ("turnscore-client", "List the models that a running service has loaded."),
     "models": ("turnscore-core", "List, check, import and export bundles, and switch what a service serves."),
     "serve": ("turnscore", "Serve what the TURNSCORE_ variables say."),
     "doctor": ("turnscore", "Report what this machine has, and which graph of each scorer would run where."),
     "keys": ("turnscore", "Make API keys."),
     "cache": ("turnscore", "Remove a model's scores from the cache that processes share."),
-    "corpus": ("turnscore-corpus", "Score a corpus of dialogues offline, on one machine or on a Ray cluster."),
+    "corpus": ("turnscore-corpus", "Score files of dialogues into tables: here, on Ray, or through a service."),
     "agreement": ("turnscore-assessment", "Correlate scores with people's judgements of the same turns."),
     "assess": ("turnscore-assessment", "Rating sheets, reliability, power and reports of studies with people."),
     "compare": ("turnscore-assessment", "Compare your systems, every two of them, by scores and by people's ratings."),
@@ -69,9 +69,10 @@ def find_engine(name: str) -> Any:
         try:
             return _import(entry)
         except ModuleNotFoundError as error:
-            raise typer.BadParameter(f"{name} needs {error.name}, which is not installed") from None
+            missing = f"{name} needs {error.name}, which is not installed: install {KNOWN_ENGINES.get(name)}"
+            raise typer.BadParameter(missing, param_hint="--engine") from None
     known = f"is of {KNOWN_ENGINES[name]}, which is not installed" if name in KNOWN_ENGINES else "is no engine"
-    raise typer.BadParameter(f"{name} {known}; a service's address has ://")
+    raise typer.BadParameter(f"{name} {known}; a service's address has ://", param_hint="--engine")
 
 
 def _import(entry: EntryPoint) -> Any:

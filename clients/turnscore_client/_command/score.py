@@ -2,13 +2,13 @@
 
 import asyncio
 import math
-import signal
+import sys
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager, nullcontext, suppress
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import turnscore_wire as wire
 import typer
@@ -17,95 +17,13 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from turnscore_client import _defaults
-from turnscore_client._async import AsyncCalls, AsyncTurnScoreClient
-from turnscore_client._calls import Call, R
-from turnscore_client._errors import TurnScoreError, error_from_reply
-from turnscore_client._files import scoring
-from turnscore_client._files.rows import (
-    BadLayoutError,
-    Line,
-    NotOurOutputError,
-    Row,
-    RowOutput,
-    failures_in,
-    is_file,
-    is_row_of,
-    is_worth_asking_again,
-    open_rows,
-    read_lines,
-    rows_in,
-    size_of,
-)
-from turnscore_client._files.scoring import Demands, Pace, Patient, StoppedError, Summary, UndeliveredError
-from turnscore_client._options import Clock, Tls
-from turnscore_client._retry import Attempts, SystemClock, is_retryable
+from turnscore_client._async import AsyncCalls
+from turnscore_client._files import rows, runs, scoring
 from turnscore_client._settings import ClientSetup
 
 T = TypeVar("T")
-Deliver = Callable[[Row], Awaitable[None]]
 
-STOPPED = 3  # the exit code of a run that the same command resumes
 TOO_LOW = 4  # that of a run in which everything was scored, and what was demanded is not reached
-
-
-class FileEngine(Protocol):
-    """Scores without a service; other distributions register theirs."""
-
-    limits: wire.Limits
-    models: Sequence[wire.ModelDescription]
-
-    def answer(
-        self, requests: Sequence[wire.ScoreRequest | wire.DialogueRequest]
-    ) -> Sequence[wire.ScoreReply | wire.DialogueReply | wire.ErrorReply]:
-        """A reply for each request, in order."""
-
-    def close(self) -> None:
-        """Ends it."""
-
-
-class EngineTransport:
-    """Sends a client's calls to an engine, in a thread: what is asked while it computes goes together the next time."""
-
-    def __init__(self, engine: FileEngine) -> None:
-        self._engine = engine
-        self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
-        self._working: asyncio.Task[None] | None = None
-
-    async def send(self, call: Call[R], attempts: Attempts) -> R:
-        """The engine's reply. Raises the error that it is."""
-        if call.request is None:
-            return cast(
-                "R", wire.ModelsReply(request_id="local", models=list(self._engine.models), limits=self._engine.limits)
-            )
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append((call.request, future))
-        if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._work())
-        reply = await future
-        if isinstance(reply, wire.ErrorReply):
-            raise error_from_reply(reply)
-        return cast("R", reply)
-
-    async def _work(self) -> None:
-        while self._waiting:
-            taken, self._waiting = self._waiting, []
-            try:
-                replies = await asyncio.to_thread(self._engine.answer, [request for request, _ in taken])
-            except Exception as error:
-                error_reply = wire.ErrorDetail(code=wire.ErrorCode.INTERNAL, message=f"the engine failed: {error}")
-                replies = [wire.ErrorReply(error=error_reply, request_id="local")] * len(taken)
-            for (_, future), reply in zip(taken, replies, strict=True):
-                if not future.done():
-                    future.set_result(reply)
-
-    async def open_stream(self, metadata: Any, request_id: str | None, attempts: Attempts) -> NoReturn:
-        raise NotImplementedError  # a file has no live conversation: nothing here opens one
-
-    async def close(self) -> None:
-        """Ends the engine, once it has answered."""
-        if self._working is not None:
-            await asyncio.gather(self._working, return_exceptions=True)
-        await asyncio.to_thread(self._engine.close)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,69 +34,62 @@ class FileJob:
     concurrency: int
     timeout_seconds: float = _defaults.TIMEOUT_SECONDS
     wait_seconds: float = _defaults.WAIT_SECONDS
-    clock: Clock | None = None
     # Gets every row in order before it is written. What the output holds was delivered; after a crash the rows that
     # were in flight are delivered again, so let the receiver know a row by its `line`. UndeliveredError stops the run.
-    deliver: Deliver | None = None
-    demands: Demands = field(default_factory=Demands)
+    deliver: Callable[[rows.Row], Awaitable[None]] | None = None
+    demands: scoring.Demands = field(default_factory=scoring.Demands)
     junit: Path | None = None
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What the work returns; a failure of the service or of a file is one line on stderr and exit code 1."""
-    try:
+    """What the work returns; what stops it is one line on stderr and an exit code."""
+    with runs.reported_errors(rows.BadLayoutError, EOFError, zlib.error):
         return asyncio.run(work)
-    except BrokenPipeError:
-        raise  # the reader of our output left; the command line framework ends quietly
-    except (TurnScoreError, BadLayoutError, OSError, EOFError, zlib.error) as error:
-        typer.echo(f"turnscore: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 async def score_file(client: AsyncCalls, job: FileJob) -> int:
     """Scores what the output does not hold yet, and says on stderr how it went; the exit code.
 
     The output is locked before it is read, so that a second run cannot read what this one is about to add to. An
-    unreachable service, and an output that is not this input's, are found before anything is written.
+    unreachable service, and an output that is not this input's, are found before anything is written. Raises
+    StoppedError where the same call resumes.
     """
-    clock = job.clock or SystemClock()
+    clock = client._clock
     began_at = clock.now()
-    summary, stopped = Summary(), None
-    short = [("user", "well?"), ("system", "ok.")]  # for scorers of user turns, and the others
+    summary = scoring.Summary()
+    stopped: runs.StoppedError | None = None
     async with client:
         with _open(job.output) as output:
-            lines = _lines_left(job, output, summary)
-            known = _KnownRows(iter(()), summary.asked)
+            lines, made = _lines_left(job, output, summary), summary.asked
+            known: Iterator[rows.Row] = iter(())
             # What a pipe gave is read, and does not come again.
-            is_again = summary.to_ask_again > 0 and is_file(job.file) and job.file.is_file()
+            is_again = summary.to_ask_again > 0 and rows.is_file(job.file) and job.file.is_file()
             if summary.to_ask_again:
                 how = " and are asked again" if is_again else "; asking them again needs a file instead of a pipe"
                 typer.echo(f"turnscore: {summary.to_ask_again} lines in {job.output} failed{how}", err=True)
             if is_again:
-                lines, known, summary = read_lines(job.file), _KnownRows(output.rows(), summary.asked), Summary()
-            patient = Patient(
-                pace=Pace(job.concurrency, clock),
-                clock=clock,
-                wait_seconds=job.wait_seconds,
-                timeout_seconds=job.timeout_seconds,
-                probe=lambda timeout: client.score_dialogue(short, scorers=job.scorers, timeout_seconds=timeout),
-            )
+                lines, known, summary = rows.read_lines(job.file), output.rows(), scoring.Summary()
+            times = job.timeout_seconds, job.wait_seconds
+            patient = scoring.patient_with(client, job.scorers, job.concurrency, times)
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
             try:
-                with _interruptible(), output.rewriting() if is_again else nullcontext(output) as written:
-                    await _score_left(client, job, lines, known, written, patient, summary)
-            except (StoppedError, UndeliveredError) as error:
-                stopped = str(error)
+                with (
+                    runs.interruptible(lambda *_: loop.call_soon_threadsafe(task.cancel)),
+                    output.rewriting() if is_again else nullcontext(output) as written,
+                ):
+                    await _score_left(client, job, lines, made, _finder_in(known), written, patient, summary)
+            except runs.StoppedError as error:
+                stopped = error
             except asyncio.CancelledError:
-                stopped = "interrupted"
-                if (task := asyncio.current_task()) is not None:
-                    task.uncancel()
+                stopped = runs.StoppedError("interrupted")
+                task.uncancel()
     summary.show(clock.now() - began_at, Console(stderr=True))
     if stopped is not None:
-        typer.echo(f"turnscore: stopped: {stopped}; repeat the command to resume", err=True)
-        return STOPPED
+        raise stopped
     shortfalls = summary.shortfalls(job.demands)
     if job.junit is not None:
-        scoring.write_junit(job.junit, job.file.name, rows_in(job.output), job.demands, shortfalls)
+        scoring.write_junit(job.junit, job.file.name, rows.rows_in(job.output), job.demands, shortfalls)
     for each in shortfalls:
         typer.echo(f"turnscore: {each}", err=True)
     return summary.exit_code() or (TOO_LOW if shortfalls else 0)
@@ -187,64 +98,44 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
 async def _score_left(
     client: AsyncCalls,
     job: FileJob,
-    lines: Iterator[Line],
-    known: "_KnownRows",
-    output: RowOutput,
-    patient: Patient,
-    summary: Summary,
+    lines: Iterator[rows.Line],
+    made: set[str],
+    find: Callable[[rows.Line], rows.Row | None],
+    output: rows.RowOutput,
+    patient: scoring.Patient,
+    summary: scoring.Summary,
 ) -> None:
-    is_told = False
-
-    async def read_models(timeout: float) -> wire.ModelsReply:
-        nonlocal is_told
-        try:
-            return await client.models(timeout_seconds=timeout)
-        except TurnScoreError as error:
-            if is_retryable(error) and job.wait_seconds and not is_told:
-                is_told = True
-                typer.echo(f"turnscore: waits {job.wait_seconds:g} s at most: {error}", err=True)
-            raise
-
-    models = await patient.ask(read_models)
-    _check_scorers(job, models, known.scorers)
+    models, scored = await scoring.read_models(client, patient), 0
+    _check_scorers(job, models, made)
     if summary.rows:
         typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
     output.begin()
-    with scoring.show_progress(size_of(job.file), job.output, patient.clock) as note:
-        outcomes = scoring.score_lines(client, lines, job.scorers, patient, models.limits, known.find)
+    # Over the bytes read, as how many lines there are is not known before the end.
+    is_hidden = not rows.is_file(job.output) and sys.stdout.isatty()
+    with runs.show_progress("lines", rows.size_of(job.file), patient.clock, is_hidden=is_hidden) as note:
+        outcomes = scoring.score_lines(client, lines, job.scorers, patient, models.limits, find)
         async with aclosing(outcomes):
-            async for line, row in outcomes:
-                if not known.takes(line) and job.deliver is not None:
+            async for line, row, is_known in outcomes:
+                if not is_known and job.deliver is not None:
                     await job.deliver(row)
                 output.append(row)
                 summary.add(row)
-                note(line, summary.failed)
+                scored += 1
+                note(line.position_bytes, scored, f"{summary.failed} failed" if summary.failed else "")
 
 
-class _KnownRows:
-    """The rows of an output that is written again, of which those that failed are not known; and its scorers."""
+def _finder_in(known: Iterator[rows.Row]) -> Callable[[rows.Line], rows.Row | None]:
+    """Finds a line's row in an output that is written again, unless it failed; lines are asked for in order."""
+    following = next(known, None)
 
-    def __init__(self, rows: Iterator[Row], scorers: set[str]) -> None:
-        self.scorers = scorers
-        self._rows = rows
-        self._next = next(rows, None)
-        self._found: set[int] = set()
-
-    def find(self, line: Line) -> Row | None:
-        """That of the line; lines are asked for in order."""
-        if (row := self._next) is None or row["line"] != line.number:
+    def find(line: rows.Line) -> rows.Row | None:
+        nonlocal following
+        if (row := following) is None or row["line"] != line.number:
             return None
-        self._next = next(self._rows, None)
-        if is_worth_asking_again(row) or not is_row_of(row, line.raw):
-            return None
-        self._found.add(line.number)
-        return row
+        following = next(known, None)
+        return row if rows.is_row_of(row, line.raw) and not rows.is_worth_asking_again(row) else None
 
-    def takes(self, line: Line) -> bool:
-        """Whether the line's row was found, once for each."""
-        was_found = line.number in self._found
-        self._found.discard(line.number)
-        return was_found
+    return find
 
 
 def _check_scorers(job: FileJob, models: wire.ModelsReply, made: set[str]) -> None:
@@ -267,20 +158,20 @@ def _join(names: Collection[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[Line]:
+def _lines_left(job: FileJob, output: rows.RowOutput, summary: scoring.Summary) -> Iterator[rows.Line]:
     """The lines of the input behind those that the output holds, which are counted."""
-    last: Row | None = None
+    last: rows.Row | None = None
     try:
         for last in output.rows():
             summary.add(last)
-    except (NotOurOutputError, KeyError, TypeError, ValueError) as error:
-        reason = str(error) if isinstance(error, NotOurOutputError) else "exists, and is no output of this command"
+    except (rows.NotOurOutputError, KeyError, TypeError, ValueError) as error:
+        reason = str(error) if isinstance(error, rows.NotOurOutputError) else "exists, and is no output of this command"
         raise typer.BadParameter(f"'{job.output}' {reason}", param_hint="--output") from None
-    lines = read_lines(job.file)
+    lines = rows.read_lines(job.file)
     if last is None:
         return lines
     for done, line in enumerate(lines, start=1):
-        if line.number == last["line"] and done == summary.rows and is_row_of(last, line.raw):
+        if line.number == last["line"] and done == summary.rows and rows.is_row_of(last, line.raw):
             return lines
         if line.number >= last["line"]:
             break
@@ -288,28 +179,11 @@ def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[L
     raise typer.BadParameter(message, param_hint="--output")
 
 
-def _open(path: Path) -> RowOutput:
+def _open(path: Path) -> rows.RowOutput:
     try:
-        return open_rows(path)
-    except (OSError, NotOurOutputError) as error:
+        return rows.open_rows(path)
+    except (OSError, rows.NotOurOutputError) as error:
         raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Lets SIGTERM and SIGINT end the run between two rows, where the system has them."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    taken = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread than the main one
-            loop.add_signal_handler(number, task.cancel)
-            taken.append(number)
-    try:
-        yield
-    finally:
-        for number in taken:
-            loop.remove_signal_handler(number)
 
 
 if TYPE_CHECKING:
@@ -318,32 +192,12 @@ if TYPE_CHECKING:
 Url = Annotated[
     str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
 ]
-ApiKey = Annotated[
-    str | None,
-    typer.Option(help=f"The API key; better set as {_defaults.API_KEY_VARIABLE}: others can read a command's options."),
-]
-Timeout = Annotated[float, typer.Option(help="Seconds for one call; of a file's, twice as many after a timeout.")]
-CaFile = Annotated[
-    Path | None, typer.Option(help="PEM: the authority of the service's certificate; default: the public ones.")
-]
-CertFile = Annotated[Path | None, typer.Option(help="PEM: your certificate, for a service that asks for one.")]
-KeyFile = Annotated[Path | None, typer.Option(help="PEM: the private key of your certificate.")]
-
-
-def _check_input(file: Path | None) -> Path | None:
-    if file is None:
-        return None
-    if is_file(file) and not file.exists():
-        raise typer.BadParameter(f"file '{file}' does not exist")
-    if file.is_dir():
-        raise typer.BadParameter(f"'{file}' is a folder")
-    return file
-
-
 InputFile = Annotated[
     Path | None,
     typer.Argument(
-        callback=_check_input,
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
         help="Input: JSON lines, a table (.csv) or transcripts (.txt); .gz is unpacked, - is the standard input.",
     ),
 ]
@@ -363,18 +217,6 @@ OutputFile = Annotated[
     typer.Option("--output", "-o", dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output."),
 ]
 ScorerNames = Annotated[str | None, typer.Option(help="Scorers, separated by commas; default: the service's.")]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        show_default=False,
-        help=f"Most lines scored at once; default: {_defaults.CONCURRENCY}, or of an engine "
-        f"{_defaults.ENGINE_CONCURRENCY}.",
-    ),
-]
-Wait = Annotated[
-    float, typer.Option(min=0, help="Seconds to wait for a service that takes no line: full, restarting or gone.")
-]
 To = Annotated[
     str | None,
     typer.Option(
@@ -390,6 +232,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as J
 
 
 def score(
+    ctx: typer.Context,
     file: InputFile = None,
     url: Url = None,
     output: OutputFile = Path("-"),
@@ -398,17 +241,17 @@ def score(
     scorers: ScorerNames = None,
     engine: EngineName = None,
     models: Bundles = None,
-    api_key: ApiKey = None,
-    concurrency: Concurrency = None,
-    timeout: Timeout = _defaults.TIMEOUT_SECONDS,
-    wait: Wait = _defaults.WAIT_SECONDS,
+    api_key: runs.ApiKey = None,
+    concurrency: runs.Concurrency = None,
+    timeout: runs.Timeout = _defaults.TIMEOUT_SECONDS,
+    wait: runs.Wait = _defaults.WAIT_SECONDS,
     to: To = None,
     fail_under: FailUnder = None,
     fail_on: FailOn = None,
     junit: JUnit = None,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    key_file: KeyFile = None,
+    ca_file: runs.CaFile = None,
+    cert_file: runs.CertFile = None,
+    key_file: runs.KeyFile = None,
 ) -> None:
     """Scores a file: each line is a turn {"context", "response"} or a dialogue {"turns"} or {"messages"}.
 
@@ -418,22 +261,24 @@ def score(
     """
     if (file is None) == (turn is None):
         raise typer.BadParameter("give a FILE or a --turn", param_hint="FILE")
-    if turn is not None and (is_file(output) or to is not None):
+    if turn is not None and (rows.is_file(output) or to is not None):
         raise typer.BadParameter("prints its scores; give a FILE", param_hint="--turn")
     if turn is None and context:
         raise typer.BadParameter("needs a --turn", param_hint="--context")
-    if junit is not None and (turn is not None or not is_file(output)):
+    if junit is not None and (turn is not None or not rows.is_file(output)):
         raise typer.BadParameter("needs a FILE and an --output", param_hint="--junit")
-    demands = Demands(least=_read_least(fail_under or []), no_low=fail_on == "low")
+    demands = scoring.Demands(least=_read_least(fail_under or []), no_low=fail_on == "low")
     _check_apart(file, output, junit)
-    names, bundles = _split(scorers, "--scorers"), _split(models, "--models")
+    names, bundles = runs.split_names(scorers, "--scorers"), runs.split_names(models, "--models")
     tool = None if to is None else _open_tool(to)
-    is_local = engine is not None and "://" not in engine
+    is_local = engine is not None and not runs.is_service(engine)
+    if not is_local:
+        runs.refuse_options(ctx, ["models"], "is for an engine; a service has its own")
     if engine is not None and is_local:
         client: AsyncCalls = _open_engine(engine, bundles, names)
     else:
         # Without retries of its own: the command asks again, at the pace of all lines together.
-        client = _open_client(engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
+        client = runs.open_client(engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
     if file is None:
         raise typer.Exit(run(_score_one(client, turn or "", context or [], names, demands)))
     job = FileJob(
@@ -443,7 +288,6 @@ def score(
         concurrency=concurrency or (_defaults.ENGINE_CONCURRENCY if is_local else _defaults.CONCURRENCY),
         timeout_seconds=timeout,
         wait_seconds=wait,
-        clock=client._clock,
         deliver=None if tool is None else tool.deliver,
         demands=demands,
         junit=junit,
@@ -469,18 +313,18 @@ def _check_apart(file: Path | None, output: Path, junit: Path | None) -> None:
 def _are_same(one: Path, other: Path) -> bool:
     """Whether both are one file, which need not be there yet."""
     if not one.exists() or not other.exists():
-        return is_file(one) and one.resolve() == other.resolve()
-    return is_file(one) and is_file(other) and one.samefile(other)
+        return rows.is_file(one) and one.resolve() == other.resolve()
+    return rows.is_file(one) and rows.is_file(other) and one.samefile(other)
 
 
 async def _score_one(
-    client: AsyncCalls, response: str, context: Sequence[str], scorers: list[str] | None, demands: Demands
+    client: AsyncCalls, response: str, context: Sequence[str], scorers: list[str] | None, demands: scoring.Demands
 ) -> int:
     """Prints the scores of one turn, as a table for a person and as JSON for a program; the exit code."""
     spoken = [("system" if (len(context) - place) % 2 == 0 else "user", text) for place, text in enumerate(context)]
     async with client:
         reply = await client.score(context=spoken, response=response, scorers=scorers)
-    summary = Summary()
+    summary = scoring.Summary()
     summary.add({"line": 1, **reply.model_dump(mode="json")})
     if Console().is_terminal:
         table = Table("scorer", "value", "percentile", "label", "why", "model")
@@ -491,7 +335,7 @@ async def _score_one(
         Console().print(table)
     else:
         typer.echo(reply.model_dump_json())
-    failures, shortfalls = failures_in(reply.model_dump(mode="json")), summary.shortfalls(demands)
+    failures, shortfalls = rows.failures_in(reply.model_dump(mode="json")), summary.shortfalls(demands)
     for told in (*failures, *shortfalls):
         typer.echo(f"turnscore: {told}", err=True)
     return 1 if failures else TOO_LOW if shortfalls else 0
@@ -515,17 +359,17 @@ def _read_least(given: Sequence[str]) -> dict[str, float]:
 
 def info(
     url: Url = None,
-    api_key: ApiKey = None,
-    timeout: Timeout = _defaults.TIMEOUT_SECONDS,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    key_file: KeyFile = None,
+    api_key: runs.ApiKey = None,
+    timeout: runs.Timeout = _defaults.TIMEOUT_SECONDS,
+    ca_file: runs.CaFile = None,
+    cert_file: runs.CertFile = None,
+    key_file: runs.KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Lists the loaded models."""
 
     async def fetch() -> wire.ModelsReply:
-        async with _open_client(url, api_key, timeout, (ca_file, cert_file, key_file)) as client:
+        async with runs.open_client(url, api_key, timeout, (ca_file, cert_file, key_file)) as client:
             return await client.models()
 
     reply = run(fetch())
@@ -551,26 +395,15 @@ def info(
         console.print(candidates)
 
 
-def _split(text: str | None, option: str) -> list[str] | None:
-    """The names between commas."""
-    names = None if text is None else [name.strip() for name in text.split(",")]
-    if names is not None and not all(names):
-        raise typer.BadParameter("has an empty name", param_hint=option)
-    return names
-
-
 def _open_engine(name: str, bundles: list[str] | None, scorers: list[str] | None) -> AsyncCalls:
     """Calls that this machine, or a cluster, answers."""
     from turnscore_client._command.registry import find_engine
 
     open_engine = find_engine(name)
-    try:
+    with runs.reported_errors(Exception):  # of another distribution, whose errors say what to do
         engine = open_engine(bundles, scorers)
-    except Exception as error:  # of another distribution, whose errors say what to do
-        typer.echo(f"turnscore: {error}", err=True)
-        raise typer.Exit(1) from None
     settings = ClientSetup(address=name, api_key=None, timeout_seconds=_defaults.WAIT_SECONDS, max_retries=0)
-    return AsyncCalls(EngineTransport(engine), settings, None)
+    return AsyncCalls(runs.EngineTransport(engine), settings, None)
 
 
 def _open_tool(name: str) -> "RowWriter":
@@ -581,17 +414,3 @@ def _open_tool(name: str) -> "RowWriter":
         return RowWriter(name, writers.open_writer(name))
     except (ValueError, ImportError) as error:
         raise typer.BadParameter(str(error), param_hint="--to") from None
-
-
-def _open_client(
-    url: str | None,
-    api_key: str | None,
-    timeout: float,
-    files: tuple[Path | None, ...],
-    max_retries: int = _defaults.MAX_RETRIES,
-) -> AsyncTurnScoreClient:
-    try:
-        tls = Tls(*files) if any(files) else None
-        return AsyncTurnScoreClient(url, api_key=api_key, timeout_seconds=timeout, max_retries=max_retries, tls=tls)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None

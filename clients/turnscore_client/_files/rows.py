@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -172,9 +172,7 @@ class Asked:
     fields: Fields  # what the client's method takes
     kept: Fields  # the line's own fields, as `keep` gives them
     kind: str
-    places: list[int] = field(default_factory=list)  # of the turns that are asked, where they stand in the line
-    # The turns that cannot be asked, by their place in the line.
-    left_out: dict[int, wire.ErrorDetail] = field(default_factory=dict)
+    chosen: "ChosenTurns"  # of a line with `turns`
 
 
 def read_line(raw: bytes, scorers: Sequence[str] | None, limits: wire.Limits) -> Asked:
@@ -188,7 +186,7 @@ def read_line(raw: bytes, scorers: Sequence[str] | None, limits: wire.Limits) ->
     request = {name: value for name, value in fields.items() if name in known}
     if request.get("scorers") is None:
         request["scorers"] = scorers
-    asked = Asked(fields=request, kept=keep(fields), kind=kind)
+    asked = Asked(fields=request, kept=keep(fields), kind=kind, chosen=ChosenTurns())
     if kind == "turns":
         _choose_turns(asked, limits)
     elif isinstance(request.get("context"), list):
@@ -300,28 +298,53 @@ def is_blank(error: Mapping[str, Any]) -> bool:
 
 
 def _choose_turns(asked: Asked, limits: wire.Limits) -> None:
-    """Asks the turns that can be scored or read; names the others, of which the context then has nothing.
-
-    Raises InvalidRequestError where it is not known who speaks.
-    """
+    """Asks the turns that can be scored or read; names the others. Raises InvalidRequestError."""
     turns = asked.fields.get("turns")
     if not isinstance(turns, list):
         return
-    chosen = []
-    for place, turn in enumerate(turns):
-        bare = _bare(turn)
-        read = read_turn(bare, limits)
+    chosen = choose_turns(turns, limits, name_field)
+    if chosen.refused is not None:
+        raise InvalidRequestError(chosen.refused.message, chosen.refused.field)
+    asked.fields["turns"], asked.chosen = chosen.turns, chosen
+
+
+def name_field(place: int, name: str, field: str = "turns") -> str:
+    """A turn's field as errors name it."""
+    return f"{field}.{place}" if name == wire.BODY_FIELD else f"{field}.{place}.{name}"
+
+
+@dataclass(kw_only=True)
+class ChosenTurns:
+    """What of a dialogue is asked."""
+
+    turns: list[wire.Turn] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # of these turns, among those given
+    left_out: dict[int, wire.ErrorDetail] = field(default_factory=dict)  # by place the others
+    refused: wire.ErrorDetail | None = None  # why nothing of the dialogue is asked
+    refused_place: int | None = None  # of the turn whose speaker is not known
+
+
+def choose_turns(given: Iterable[object], limits: wire.Limits, name: Callable[[int, str], str]) -> ChosenTurns:
+    """The turns that can be scored or read: of the others the context then has nothing.
+
+    A dialogue is refused where it is not known who speaks, or no turn is left. `name` names a turn's field for errors.
+    """
+    chosen = ChosenTurns()
+    for place, turn in enumerate(given):
+        read = read_turn(_bare(turn), limits)
         if isinstance(read, wire.Turn):
-            chosen.append(bare)
-            asked.places.append(place)
+            chosen.turns.append(read)
+            chosen.places.append(place)
             continue
-        where = f"turns.{place}" if read.field == "body" else f"turns.{place}.{read.field}"
+        named = read.model_copy(update={"field": name(place, read.field or wire.BODY_FIELD)})
         if read.field != "text":
-            raise InvalidRequestError(read.message, where)
-        asked.left_out[place] = read.model_copy(update={"field": where})
-    if turns and not chosen:
-        raise InvalidRequestError("there is no turn that can be scored", "turns")
-    asked.fields["turns"] = chosen
+            chosen.refused, chosen.refused_place = named, place
+            return chosen
+        chosen.left_out[place] = named
+    if not chosen.turns:
+        message, code = "there is no turn that can be scored", wire.ErrorCode.INVALID_REQUEST
+        chosen.refused = wire.ErrorDetail(code=code, message=message, field="turns")
+    return chosen
 
 
 def _bare(turn: object) -> object:
@@ -334,14 +357,14 @@ def _bare(turn: object) -> object:
 
 def _with_scores(asked: Asked, scored: Sequence[Fields]) -> list[Any]:
     """The line's turns, those that were scored with their scores, those that were left out with the reason."""
-    places = {asked.places[turn["index"]] if asked.kind == "turns" else turn["index"]: turn for turn in scored}
+    places = {asked.chosen.places[turn["index"]] if asked.kind == "turns" else turn["index"]: turn for turn in scored}
     written = []
     for place, turn in enumerate(asked.kept[asked.kind]):
         own = turn
         if place in places:
             own = {**turn, **places[place], "index": place}
-        elif place in asked.left_out:
-            own = {**turn, "error": asked.left_out[place].model_dump(mode="json", exclude_none=True)}
+        elif place in asked.chosen.left_out:
+            own = {**turn, "error": asked.chosen.left_out[place].model_dump(mode="json", exclude_none=True)}
         written.append(own)
     return written
 
@@ -479,11 +502,8 @@ class RowOutput:
             if (end := sum(map(len, _whole_lines(self._path)))) < self._path.stat().st_size:
                 os.truncate(self._file.fileno(), end)
         elif not _is_whole(self._path):
-            whole = self._path.resolve().with_name(f".{self._path.name}.whole")
-            with gzip.open(whole, "wb") as kept:
-                shutil.copymode(self._path, whole)
-                kept.writelines(_whole_lines(self._path))
-            self._take_place(whole)
+            with self.rewriting():
+                pass  # what is whole is packed again
 
 
 def open_rows(path: Path) -> RowOutput:

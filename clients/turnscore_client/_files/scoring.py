@@ -4,12 +4,9 @@ import asyncio
 import heapq
 import math
 import re
-import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -17,27 +14,15 @@ from xml.sax.saxutils import quoteattr
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from turnscore_wire import DialogueReply, ErrorCode, Limits, ScoreReply
+from turnscore_wire import DialogueReply, ErrorCode, Limits, ModelsReply, ScoreReply
 
 from turnscore_client import _defaults
 from turnscore_client._async import AsyncCalls
 from turnscore_client._errors import DeadlineExceededError, ServiceError, TurnScoreError, UnauthenticatedError
-from turnscore_client._files.rows import (
-    Asked,
-    Line,
-    Row,
-    describe,
-    failures_in,
-    is_blank,
-    is_file,
-    is_worth_asking_again,
-    kept_of,
-    read_line,
-    row_of,
-    turns_in,
-)
+from turnscore_client._files import rows
+from turnscore_client._files.rows import Line, Row
+from turnscore_client._files.runs import StoppedError
 from turnscore_client._options import Clock
 from turnscore_client._retry import is_retryable
 
@@ -204,13 +189,15 @@ class Summary:
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.rows += 1
-        failures = failures_in(row)
+        failures = rows.failures_in(row)
         if failures:
             self.first_failure = self.first_failure or f"line {row['line']}: {failures[0]}"
             self.failed += "error" in row
             self.in_part += "error" not in row
-            self.to_ask_again += is_worth_asking_again(row)
-        self.blank += sum(isinstance(turn, dict) and is_blank(turn.get("error") or {}) for turn in turns_in(row))
+            self.to_ask_again += rows.is_worth_asking_again(row)
+        self.blank += sum(
+            isinstance(turn, dict) and rows.is_blank(turn.get("error") or {}) for turn in rows.turns_in(row)
+        )
         found: dict[str, list[Mapping[str, Any]]] = {}
         for scores in _scores_in(row):
             for name, score in scores.items():
@@ -302,7 +289,7 @@ def _scores_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if isinstance(scores := row.get("scores"), dict):
         yield scores
         return
-    for turn in turns_in(row):
+    for turn in rows.turns_in(row):
         if isinstance(turn, dict) and isinstance(scores := turn.get("scores"), dict):
             yield scores
 
@@ -310,11 +297,11 @@ def _scores_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _errors_of_scorers(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """By scorer, of a turn's row or of each turn of a dialogue's."""
     yield row.get("errors") or {}
-    yield from (turn.get("errors") or {} for turn in turns_in(row) if isinstance(turn, dict))
+    yield from (turn.get("errors") or {} for turn in rows.turns_in(row) if isinstance(turn, dict))
 
 
 def write_junit(
-    path: Path, suite: str, rows: Iterable[Mapping[str, Any]], demands: Demands, shortfalls: Sequence[str]
+    path: Path, suite: str, written: Iterable[Mapping[str, Any]], demands: Demands, shortfalls: Sequence[str]
 ) -> None:
     """The rows as test cases, in the XML that CI systems read; what the whole run did not reach is the last one.
 
@@ -327,9 +314,9 @@ def write_junit(
 
     with path.open("w", encoding="utf-8") as file:
         file.write(f'<?xml version="1.0" encoding="utf-8"?>\n<testsuite name={_quote(suite)}>\n')
-        for row in rows:
+        for row in written:
             name = f"line {row['line']}" + (f", {row['id']}" if isinstance(row.get("id"), int | str) else "")
-            found = [("error", each) for each in failures_in(row)]
+            found = [("error", each) for each in rows.failures_in(row)]
             for place, scores in enumerate(_scores_in(row), start=1):
                 for scorer, score in scores.items():
                     if demands.no_low and score.get("label") == "low":
@@ -355,56 +342,10 @@ def _with_interval(mean: ClusteredMean, digits: int, factor: int = 1, most: floa
     return f"{shown} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
-@contextmanager
-def show_progress(total_bytes: int | None, output: Path, clock: Clock) -> Iterator[Callable[[Line, int], None]]:
-    """Gives what notes each line, and how many failed, on a bar or, for a log, in lines.
-
-    The bar is over the bytes read, as how many lines there are is not known before the end.
-    """
-    console, lines = Console(stderr=True), count(1)
-    if not console.is_terminal or (not is_file(output) and sys.stdout.isatty()):
-        yield _progress_in_lines(total_bytes, clock)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[lines]} lines"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as progress:
-        task = progress.add_task("scoring", total=total_bytes, lines=0)
-        yield lambda line, _: progress.update(task, completed=line.position_bytes, lines=next(lines))
-
-
-def _progress_in_lines(total_bytes: int | None, clock: Clock) -> Callable[[Line, int], None]:
-    began_at = told_at = clock.now()
-    lines = 0
-
-    def note(line: Line, failed: int) -> None:
-        nonlocal lines, told_at
-        lines, now = lines + 1, clock.now()
-        if now - told_at < _defaults.PROGRESS_SECONDS:
-            return
-        told_at = now
-        parts = [f"line {line.number}", f"{lines / (now - began_at):.1f} lines per second"]
-        if total_bytes and line.position_bytes:
-            parts.append(f"{100 * line.position_bytes / total_bytes:.0f} %")
-        if failed:
-            parts.append(f"{failed} failed")
-        typer.echo("turnscore: " + ", ".join(parts), err=True)
-
-    return note
-
-
 T = TypeVar("T")
 
 
-class StoppedError(Exception):
-    """The service took no line for as long as it is waited for."""
-
-
-class UndeliveredError(Exception):
+class UndeliveredError(StoppedError):
     """Who gets the rows did not take one, which is not written to the output then."""
 
 
@@ -475,28 +416,31 @@ class Patient:
         return self.pace.refused(begun_in, hint_ms, is_gone=not has_no_room)
 
 
-async def score_lines(
-    client: AsyncCalls,
-    lines: Iterable[Line],
-    scorers: Sequence[str] | None,
-    patient: Patient,
-    limits: Limits,
-    find: Callable[[Line], Row | None] = lambda _: None,
-) -> AsyncGenerator[tuple[Line, Row], None]:
-    """Each line and its row, in the lines' order; what `find` has of a line is not asked for.
+async def read_models(client: AsyncCalls, patient: Patient) -> ModelsReply:
+    """What the service has loaded; says on stderr that it is waited for."""
+    is_told = False
 
-    A bounded number is read ahead. Raises StoppedError.
-    """
-    tasks: deque[asyncio.Task[tuple[Line, Row]]] = deque()
+    async def read(timeout: float) -> ModelsReply:
+        nonlocal is_told
+        try:
+            return await client.models(timeout_seconds=timeout)
+        except TurnScoreError as error:
+            if is_retryable(error) and patient.wait_seconds and not is_told:
+                is_told = True
+                typer.echo(f"turnscore: waits {patient.wait_seconds:g} s at most: {error}", err=True)
+            raise
 
-    async def take(line: Line, known: Row | None) -> tuple[Line, Row]:
-        return await score_line(client, line, scorers, patient, limits) if known is None else (line, known)
+    return await patient.ask(read)
 
+
+async def in_order(works: Iterable[Coroutine[Any, Any, T]], pace: Pace) -> AsyncGenerator[T, None]:
+    """What each returns, in order; a bounded number is begun ahead. Raises what one raises."""
+    tasks: deque[asyncio.Task[T]] = deque()
     try:
-        for line in lines:
-            if len(tasks) >= patient.pace.most * _defaults.LINES_AHEAD:
+        for work in works:
+            tasks.append(asyncio.create_task(work))
+            if len(tasks) > pace.most * _defaults.LINES_AHEAD:
                 yield await tasks.popleft()
-            tasks.append(asyncio.create_task(take(line, find(line))))
         while tasks:
             yield await tasks.popleft()
     finally:
@@ -505,19 +449,50 @@ async def score_lines(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def score_lines(
+    client: AsyncCalls,
+    lines: Iterable[Line],
+    scorers: Sequence[str] | None,
+    patient: Patient,
+    limits: Limits,
+    find: Callable[[Line], Row | None] = lambda _: None,
+) -> AsyncGenerator[tuple[Line, Row, bool], None]:
+    """Each line, its row, and whether `find` had it, so that it was not asked for. In order. Raises StoppedError."""
+
+    async def take(line: Line, known: Row | None) -> tuple[Line, Row, bool]:
+        row = known or await score_line(client, line, scorers, patient, limits)
+        return line, row, known is not None
+
+    return in_order((take(line, find(line)) for line in lines), patient.pace)
+
+
+def patient_with(
+    client: AsyncCalls, scorers: Sequence[str] | None, concurrency: int, times: tuple[float, float], **asked: Any
+) -> Patient:
+    """For this client; `times` are the seconds of a call and of waiting, `asked` goes with the probe."""
+    short = [("user", "well?"), ("system", "ok.")]  # for scorers of user turns, and the others
+    return Patient(
+        pace=Pace(concurrency, client._clock),
+        clock=client._clock,
+        timeout_seconds=times[0],
+        wait_seconds=times[1],
+        probe=lambda timeout: client.score_dialogue(short, scorers=scorers, timeout_seconds=timeout, **asked),
+    )
+
+
 async def score_line(
     client: AsyncCalls, line: Line, scorers: Sequence[str] | None, patient: Patient, limits: Limits
-) -> tuple[Line, Row]:
-    """The line and its row, with all its fields; the reply's go before them."""
+) -> Row:
+    """The line's row, with all its fields; the reply's go before them."""
     try:
-        asked = read_line(line.raw, scorers, limits)
-        row = row_of(asked, await patient.ask(lambda timeout: _call(client, asked, timeout)))
+        asked = rows.read_line(line.raw, scorers, limits)
+        row = rows.row_of(asked, await patient.ask(lambda timeout: _call(client, asked, timeout)))
     except TurnScoreError as error:
-        return line, {**kept_of(line.raw), "line": line.number, "error": describe(error)}
-    return line, {**row, "line": line.number}
+        row = {**rows.kept_of(line.raw), "error": rows.describe(error)}
+    return {**row, "line": line.number}
 
 
-async def _call(client: AsyncCalls, asked: Asked, timeout_seconds: float) -> ScoreReply | DialogueReply:
+async def _call(client: AsyncCalls, asked: rows.Asked, timeout_seconds: float) -> ScoreReply | DialogueReply:
     fields: dict[str, Any] = {**asked.fields, "timeout_seconds": timeout_seconds}
     if asked.kind == "response":
         return await client.score(**fields)

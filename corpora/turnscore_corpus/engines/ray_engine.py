@@ -10,20 +10,21 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
-from turnscore_core.engine import Engine, LineReply, LineRequest, LocalFileEngine, choose_bundles
+from turnscore_client._files.runs import Reply, Request, StoppedError
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_wire import Limits, ModelDescription
 
-from turnscore_corpus.engines.work import SPARE_CPUS, RayChoice, Work, process_block, size_pool
-from turnscore_corpus.errors import BadInputError, CorpusError, RunStoppedError
+from turnscore_corpus.engines.work import SPARE_CPUS, EngineChoice, RayChoice, Work, process_block, size_pool
+from turnscore_corpus.inputs.files import BadInputError
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, manifest_name, read_manifest
+from turnscore_corpus.outputs.folder import BlockEngine, BlockManifest, OutputFolder, manifest_name, read_manifest
 
 # Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,
 # and whether it failed.
@@ -44,7 +45,7 @@ class BlockWorker:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._engine: Engine | None = None
+        self._engine: BlockEngine | None = None
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         return pa.Table.from_pylist([self._do(self._work.blocks[place]) for place in batch["place"].to_pylist()])
@@ -53,13 +54,13 @@ class BlockWorker:
         try:
             # A worker that died may have committed it.
             if _find_committed(self._work.output, block.number) is None:
-                process_block(block, self._open(), self._work.output)
+                process_block(block, self._open(), self._work.output, self._work.options)
             return {"number": block.number, "error": "", "message": ""}
         except Exception as error:
             logging.getLogger("turnscore.corpus").exception("block %d failed", block.number)
             return {"number": block.number, "error": type(error).__name__, "message": str(error)}
 
-    def _open(self) -> Engine:
+    def _open(self) -> BlockEngine:
         if self._engine is None:
             self._engine = self._work.open_engine()
         return self._engine
@@ -68,9 +69,9 @@ class BlockWorker:
 def run_on_ray(choice: RayChoice, work: Work) -> None:
     """Processes the blocks on Ray; returns when all are committed.
 
-    Raises RunStoppedError where Ray gives up, or nothing is committed for a long time, and what a block raised.
+    Raises StoppedError where Ray gives up, or nothing is committed for a long time, and what a block raised.
     """
-    with _cluster(choice, work) as size:
+    with _cluster(choice, len(work.blocks)) as size:
         _drain(_results(_plan(choice, size, work)), work, choice.stall_seconds)
 
 
@@ -78,13 +79,13 @@ class FileWorker:
     """One actor: an engine of one thread for the lines of a file."""
 
     def __init__(self, models: Sequence[str] | None, scorers: Sequence[str] | None) -> None:
-        self._engine = LocalFileEngine(Engine(choose_bundles(models, scorers)))
+        self._engine = EngineChoice(models=models, scorers=scorers).open()
 
-    def describe(self) -> tuple[Limits, list[ModelDescription]]:
+    def describe(self) -> tuple[Limits, Sequence[ModelDescription]]:
         """The engine's limits and models."""
         return self._engine.limits, self._engine.models
 
-    def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
+    def answer(self, requests: Sequence[Request]) -> list[Reply]:
         """A reply for each."""
         return self._engine.answer(requests)
 
@@ -93,16 +94,14 @@ class RayFileEngine:
     """Answers a file's lines in actors: `turnscore score --engine ray`, on RAY_ADDRESS or this machine."""
 
     def __init__(self, models: Sequence[str] | None, scorers: Sequence[str] | None) -> None:
+        self._cluster = ExitStack()
         choice = RayChoice(address=os.environ.get("RAY_ADDRESS"))
-        self._is_shared = ray.is_initialized()
-        if not self._is_shared:
-            _connect(choice)
-        count, _ = size_pool(ray.cluster_resources(), choice, MOST_ACTORS)
+        count, _ = self._cluster.enter_context(_cluster(choice, MOST_ACTORS))
         actor = ray.remote(FileWorker).options(num_cpus=1, max_restarts=_RESTARTS, max_task_retries=-1)
         self._actors = [actor.remote(models, scorers) for _ in range(count)]
         self.limits, self.models = ray.get(self._actors[0].describe.remote())
 
-    def answer(self, requests: Sequence[LineRequest]) -> list[LineReply]:
+    def answer(self, requests: Sequence[Request]) -> list[Reply]:
         """A reply for each, in order. A worker that dies is started again, and its lines are asked again."""
         share = -(-len(requests) // len(self._actors))
         parts = [requests[start : start + share] for start in range(0, len(requests), share)]
@@ -113,12 +112,11 @@ class RayFileEngine:
         """Ends the actors, and Ray where this engine started it."""
         for actor in self._actors:
             ray.kill(actor)
-        if not self._is_shared:
-            ray.shutdown()
+        self._cluster.close()
 
 
 @contextmanager
-def _cluster(choice: RayChoice, work: Work) -> Iterator[tuple[int, int]]:
+def _cluster(choice: RayChoice, blocks: int) -> Iterator[tuple[int, int]]:
     """The first and the most actors, while connected to the cluster; it is ended too if this run started it."""
     # Turns off Ray Data's progress bars and plans: the run reports its own progress.
     logging.getLogger("ray.data").setLevel(logging.WARNING)
@@ -128,7 +126,7 @@ def _cluster(choice: RayChoice, work: Work) -> Iterator[tuple[int, int]]:
     if not (is_shared := ray.is_initialized()):
         _connect(choice)
     try:
-        yield size_pool(ray.cluster_resources(), choice, len(work.blocks))
+        yield size_pool(ray.cluster_resources(), choice, blocks)
     finally:
         if not is_shared:
             ray.shutdown()
@@ -153,7 +151,7 @@ def _connect(choice: RayChoice) -> None:
         )
     except Exception as error:  # Ray raises plain ones too
         where = choice.address or "this machine"
-        raise RunStoppedError(f"Ray does not start on {where}: {_first_line(error)}") from error
+        raise StoppedError(f"Ray does not start on {where}: {_first_line(error)}") from error
 
 
 def _require_listener(address: str) -> None:
@@ -173,7 +171,7 @@ def _plan(choice: RayChoice, size: tuple[int, int], work: Work) -> Dataset:
     places = ray.data.from_items(
         [{"place": place} for place in range(len(work.blocks))], override_num_blocks=len(work.blocks)
     )
-    kept = Work(blocks=work.blocks, open_engine=work.open_engine, output=work.output, on_block=_ignore)
+    kept = replace(work, on_block=_ignore)
     return places.map_batches(
         BlockWorker,
         fn_constructor_args=(kept,),
@@ -203,16 +201,16 @@ def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) 
         try:
             row = found.get(timeout=patience)
         except queue.Empty:
-            raise RunStoppedError(f"no block was committed for {patience:.0f} s; {_describe_cluster()}") from None
+            raise StoppedError(f"no block was committed for {patience:.0f} s; {_describe_cluster()}") from None
         if row is _ENDED:
             break
         if isinstance(row, BaseException):
-            raise RunStoppedError(f"Ray gave up: {_first_line(row)}") from row
+            raise StoppedError(f"Ray gave up: {_first_line(row)}") from row
         if row["error"]:
             raise _error_of(row)
         manifest = _find_committed(work.output, row["number"])
         if manifest is None:
-            raise RunStoppedError(
+            raise StoppedError(
                 f"a worker committed block {row['number']} where this machine does not see it: {work.output.place} "
                 "must be on a file system that all nodes share, or an address such as s3://bucket/folder"
             )
@@ -220,7 +218,7 @@ def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) 
         left.discard(manifest.block)
         work.on_block(manifest)
     if left:
-        raise RunStoppedError(f"Ray ended without {len(left)} blocks, the first of them block {min(left)}")
+        raise StoppedError(f"Ray ended without {len(left)} blocks, the first of them block {min(left)}")
 
 
 def _pump(rows: Iterator[Mapping[str, Any]], found: "queue.Queue[Any]") -> None:
@@ -237,11 +235,11 @@ def _find_committed(output: OutputFolder, number: int) -> BlockManifest | None:
     return read_manifest(output.store.get(manifest_name(number)) or b"")
 
 
-def _error_of(row: Mapping[str, Any]) -> CorpusError:
+def _error_of(row: Mapping[str, Any]) -> Exception:
     """The error as the local engine would raise it, where it is one of ours; else what stopped the run."""
     if row["error"] == BadInputError.__name__:
         return BadInputError(row["message"])
-    return RunStoppedError(f"block {row['number']}: {row['error']}: {row['message']}")
+    return StoppedError(f"block {row['number']}: {row['error']}: {row['message']}")
 
 
 def _describe_cluster() -> str:

@@ -1,5 +1,6 @@
-"""What an engine is given: blocks, bundles, and the size of Ray's pool."""
+"""The engines that answer blocks, here or through a service, and how their blocks are processed."""
 
+import asyncio
 import gc
 import multiprocessing
 import os
@@ -10,19 +11,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import connection
 
-from pydantic import JsonValue
-from turnscore_core.dialogues import Dialogue
+import turnscore_wire as wire
+from turnscore_client import AsyncTurnScoreClient, NotFoundError, ServiceError, TurnScoreError
+from turnscore_client._files.runs import Reply, Request, StoppedError
+from turnscore_client._files.scoring import Patient, in_order, read_models
+from turnscore_client._options import Options
 from turnscore_core.engine import Engine, SharedScores, choose_bundles
 
-from turnscore_corpus.errors import RunStoppedError
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.folder import BlockManifest, BlockRows, OutputFolder
+from turnscore_corpus.outputs.folder import BlockEngine, BlockManifest, BlockRows, OutputFolder
 
 
 @contextmanager
@@ -46,34 +50,31 @@ def resting_collector() -> Iterator[None]:
 MOST_CHARS = 4_000_000
 
 
-class _Readers(threading.local):
-    """One reader for each thread: in a packed file the next block begins where the last one ended."""
-
-    def __init__(self) -> None:
-        self.reader = RecordReader()
+_reader = RecordReader()
 
 
-_readers = _Readers()
-
-
-def process_block(block: Block, engine: Engine, output: OutputFolder) -> BlockManifest:
+def process_block(
+    block: Block, engine: BlockEngine, output: OutputFolder, options: Options | None = None
+) -> BlockManifest:
     """Scores a block and commits it whole; a second run writes the same. Python's cyclic collector rests meanwhile.
 
-    What cannot be scored goes to the side table. Raises BadInputError where the file differs from the plan, and OSError
-    where the output cannot be written.
+    What cannot be scored goes to the side table. Raises BadInputError where the file differs from the plan, OSError
+    where the output cannot be written, and StoppedError where the engine does not answer.
     """
+    asked = {"scorers": [each.scorer for each in engine.models], "options": options or None}
     started_at, computed_before = time.monotonic(), engine.turns_computed
     rows = BlockRows(block.file.place, engine.models)
     with resting_collector():
-        records = _readers.reader.read(block.file, block.columns, block.start, block.rows, block.offset)
+        records = _reader.read(block.file, block.columns, block.start, block.rows, block.offset)
         for some in _in_calls(read_dialogues(records, block.columns, engine.limits)):
-            asked = [each for each in some if isinstance(each, InputDialogue)]
-            results = iter(engine.score([Dialogue(each.id, each.turns) for each in asked]) if asked else ())
+            dialogues = [each for each in some if isinstance(each, InputDialogue)]
+            requests = [wire.DialogueRequest.model_validate({"turns": each.turns, **asked}) for each in dialogues]
+            replies = iter(engine.answer(requests) if requests else ())
             for each in some:
                 if isinstance(each, SetAside):
                     rows.set_aside(each)
                 else:
-                    rows.add(each, next(results))
+                    rows.add(each, next(replies))
         return output.commit(
             block,
             rows.tables(),
@@ -106,9 +107,9 @@ class EngineChoice:
     """How a worker makes its engine, of one thread. Can be pickled."""
 
     # Bundles, as TURNSCORE_MODELS takes them; each worker must be able to read them. None: the starter bundles.
-    models: tuple[str, ...] | None = None
-    scorers: tuple[str, ...] | None = None  # the scorers asked for; None: all but stand-ins
-    options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    models: Sequence[str] | None = None
+    scorers: Sequence[str] | None = None  # the scorers asked for; None: all but stand-ins
+    options: Options = field(default_factory=dict)
     device: str = "cpu"
     max_batch_tokens: int | None = None
     redis: str | None = field(default=None, repr=False)  # the address of a Redis in which workers share known scores
@@ -132,13 +133,71 @@ def _open_redis(address: str) -> SharedScores:
     return RedisScores(address)
 
 
+class ServiceEngine:
+    """Answers through a running service, as patiently as `turnscore score`."""
+
+    code_versions: Mapping[str, str] = {}  # the service does not say
+
+    def __init__(self, client: AsyncTurnScoreClient, patient: Patient, scorers: Sequence[str] | None) -> None:
+        """Waits for the service; the patient's probe asks what will be asked.
+
+        Raises StoppedError, and the TurnScoreError of scorers or options that the service refuses.
+        """
+        self._client = client
+        self._patient = patient
+        self.turns_computed = 0
+        self._runner = asyncio.Runner()
+        try:
+            found = self._runner.run(read_models(client, patient))
+            if patient.probe is not None:
+                self._runner.run(patient.ask(patient.probe))
+        except BaseException:
+            self.close()
+            raise
+        self.limits = found.limits
+        self.models = [each for each in found.models if (each.scorer in scorers if scorers else each.is_default)]
+
+    def answer(self, requests: Sequence[Request]) -> list[Reply]:
+        """A reply for each, in order. Raises StoppedError where the service does not answer, or with other models."""
+
+        async def ask_all() -> list[Reply]:
+            asked = in_order((self._ask(each) for each in requests), self._patient.pace)
+            async with aclosing(asked):
+                return [reply async for reply in asked]
+
+        return self._runner.run(ask_all())
+
+    async def _ask(self, request: Request) -> Reply:
+        ask = partial(self._client.score_dialogue, request.turns, scorers=request.scorers, options=request.options)
+        try:
+            reply = await self._patient.ask(lambda timeout: ask(timeout_seconds=timeout))
+        except ServiceError as error:
+            if isinstance(error, NotFoundError) or str(error.field).startswith(("scorers", "options")):
+                raise StoppedError(str(error)) from None  # what the service took at first, it takes no longer
+            return wire.ErrorReply(error=error.detail(), request_id=error.request_id or "")
+        except TurnScoreError as error:  # a proxy's: no dialogue is to blame
+            raise StoppedError(str(error)) from None
+        models = {each.scorer: each.model for each in self.models}
+        for name, score in (each for turn in reply.turns for each in turn.scores.items()):
+            if score.model != models.get(name):
+                raise StoppedError(f"the service answered with {score.model}, and the output is of {models.get(name)}")
+            self.turns_computed += not score.cached
+        return reply
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._runner.run(self._client.aclose())
+        self._runner.close()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """The rest of a run."""
 
     blocks: Sequence[Block]
-    open_engine: Callable[[], Engine]  # each worker calls it once, in its process
+    open_engine: Callable[[], BlockEngine]  # each worker calls it once, in its process
     output: OutputFolder
+    options: Options = field(default_factory=dict)
     on_block: OnBlock  # the run calls it, in its own process, as each block is committed
 
 
@@ -160,14 +219,14 @@ class RayChoice:
 
 
 def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) -> tuple[int, int]:
-    """The first and the most actors of a cluster of these resources. Raises RunStoppedError where no actor fits."""
+    """The first and the most actors of a cluster of these resources. Raises StoppedError where no actor fits."""
     cpus, gpus = int(resources.get("CPU", 0)), resources.get("GPU", 0.0)
     fit = cpus - SPARE_CPUS
     if choice.gpus_per_worker:
         fit = min(fit, int(gpus / choice.gpus_per_worker))
     if fit < 1 and choice.workers is None:
         wanted = f"{1 + SPARE_CPUS} CPUs" + (f" and {choice.gpus_per_worker:g} GPUs" if choice.gpus_per_worker else "")
-        raise RunStoppedError(
+        raise StoppedError(
             f"the cluster has {cpus} CPUs and {gpus:g} GPUs; one worker needs {wanted}, {SPARE_CPUS} of the CPUs for "
             "Ray's own tasks. Give --workers where the cluster will grow"
         )
@@ -179,16 +238,10 @@ _AHEAD = 2  # blocks handed out to each worker, so that none waits for the next
 _MOST_DEATHS = 3  # deaths of workers in a row, without a block committed between: then every worker would die
 
 
-def run_here(work: Work, engine: Engine) -> None:
-    """Processes the blocks on this engine, one after the other, in order."""
-    for block in work.blocks:
-        work.on_block(process_block(block, engine, work.output))
-
-
 def run_processes(work: Work, workers: int) -> None:
     """Processes the blocks in `workers` processes; returns when all are committed.
 
-    Raises RunStoppedError where workers die one after the other, and what a block raised. An interrupt waits until the
+    Raises StoppedError where workers die one after the other, and what a block raised. An interrupt waits until the
     blocks under way are committed.
     """
     left, deaths = deque(work.blocks), 0
@@ -200,7 +253,7 @@ def run_processes(work: Work, workers: int) -> None:
             deaths = 1 if len(left) < known else deaths + 1
             if deaths >= _MOST_DEATHS:
                 told = "what they wrote above says why, or the memory is too small"
-                raise RunStoppedError(f"{_MOST_DEATHS} workers died in a row, no block done between: {told}") from None
+                raise StoppedError(f"{_MOST_DEATHS} workers died in a row, no block done between: {told}") from None
 
 
 def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
@@ -209,7 +262,7 @@ def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
         min(workers, len(left)),
         mp_context=multiprocessing.get_context("spawn"),  # ONNX Runtime's threads do not survive a fork
         initializer=_begin,
-        initargs=(work.open_engine, work.output),
+        initargs=(work.open_engine, work.output, work.options),
     )
     waiting = deque(left)
     under_way: dict[Future[BlockManifest], Block] = {}
@@ -230,18 +283,19 @@ def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
 class _Worker:
     """What each worker process holds."""
 
-    engine: Engine
+    engine: BlockEngine
     output: OutputFolder
+    options: Options
 
 
-def _begin(open_engine: Callable[[], Engine], output: OutputFolder) -> None:
+def _begin(open_engine: Callable[[], BlockEngine], output: OutputFolder, options: Options) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when its workers end
     _end_with_parent()
-    _Worker.engine, _Worker.output = open_engine(), output
+    _Worker.engine, _Worker.output, _Worker.options = open_engine(), output, options
 
 
 def _process(block: Block) -> BlockManifest:
-    return process_block(block, _Worker.engine, _Worker.output)
+    return process_block(block, _Worker.engine, _Worker.output, _Worker.options)
 
 
 def _end_with_parent() -> None:

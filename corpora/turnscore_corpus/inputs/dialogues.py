@@ -7,21 +7,21 @@ is left to score, the whole dialogue is set aside. Reasons hold no text of a dia
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from turnscore_wire import ChatMessage, ErrorCode, Limits, Turn, describe_refusal, map_messages
-from turnscore_wire.json_lines import read_turn
+from turnscore_client._files.rows import choose_turns, name_field
+from turnscore_wire import ChatMessage, ErrorCode, ErrorDetail, Limits, Turn, describe_refusal, map_messages
 
 from turnscore_corpus.inputs.files import Columns
 from turnscore_corpus.inputs.formats import RawRecord
 
-INVALID, TOO_LARGE = ErrorCode.INVALID_REQUEST.value, ErrorCode.TOO_LARGE.value
 _ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
 _MESSAGES = TypeAdapter(list[ChatMessage])
 
@@ -29,21 +29,9 @@ _MESSAGES = TypeAdapter(list[ChatMessage])
 class RefusedDialogueError(Exception):
     """No turn of a dialogue can be scored; the message says why."""
 
-    def __init__(self, reason: str, *, code: str = INVALID, field: str | None = None, row: int | None = None) -> None:
+    def __init__(self, reason: str, *, field: str | None = None, row: int | None = None) -> None:
         super().__init__(reason)
-        self.reason, self.code, self.field, self.row = reason, code, field, row
-
-
-@dataclass(frozen=True, slots=True)
-class RawTurn:
-    """A turn that is not checked yet."""
-
-    speaker: object
-    text: object
-    place: int  # its place among the row's turns or messages, from 0
-    row: int
-    speaker_field: str
-    text_field: str  # the field that an error names
+        self.reason, self.field, self.row = reason, field, row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +52,8 @@ class InputDialogue:
         return sum(len(each.text) for each in self.turns)
 
 
-# A dialogue without its turns, and these as they lie in the input.
-Draft = tuple[InputDialogue, Sequence[RawTurn]]
+# A dialogue, its turns as they are given, to which its places and rows belong, and how errors name a field of one.
+Draft = tuple[InputDialogue, Sequence[object], Callable[[int, str], str]]
 
 
 def name_in(record: RawRecord, columns: Columns) -> str | None:
@@ -73,7 +61,7 @@ def name_in(record: RawRecord, columns: Columns) -> str | None:
     return _text_of((record.fields or {}).get(columns.id_column)) or None
 
 
-def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
+def draft_row(record: RawRecord, columns: Columns) -> Draft:
     """The dialogue that is one row. Raises RefusedDialogueError."""
     fields = record.fields
     if fields is None or record.fault is not None:
@@ -83,14 +71,25 @@ def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
         wanted = columns.turns or columns.messages or "turns"
         raise RefusedDialogueError(f"the row has no field {wanted!r}", field=wanted)
     field, holds_messages = found
-    listed = _list_in(fields[field], field)
-    _check_count(len(listed), field, limits)
-    turns = _of_messages(listed, field, record.row) if holds_messages else _of_turns(listed, field, record.row, columns)
-    name = name_in(record, columns) or f"row {record.row}"
-    return InputDialogue(id=name, row=record.row, turns_given=len(listed), **_carried(fields, columns)), turns
+    given: Sequence[object] = _list_in(fields[field], field)
+    count, places = len(given), list(range(len(given)))
+    if holds_messages:
+        given, places = _read_messages(given, field)
+    else:
+        given = [_with_speaker(each, columns) for each in given]
+
+    def name(place: int, part: str) -> str:
+        part = _OF_MESSAGES.get(part, part) if holds_messages else part
+        return name_field(places[place], part, field)
+
+    dialogue = InputDialogue(
+        id=name_in(record, columns) or f"row {record.row}", row=record.row, turns_given=count, places=places,
+        rows=[record.row] * len(given), **_carried(fields, columns),
+    )  # fmt: skip
+    return dialogue, given, name
 
 
-def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits: Limits) -> Draft:
+def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns) -> Draft:
     """The dialogue of which each record is a turn. Raises RefusedDialogueError."""
     for each in records:
         if each.fault is not None:
@@ -98,37 +97,35 @@ def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits
         for column in (columns.speaker, columns.text):
             if column not in (each.fields or {}):
                 raise RefusedDialogueError(f"the row has no field {column!r}", field=column, row=each.row)
-    _check_count(len(records), columns.id_column, limits)
     ordered = _in_order(records, columns.order)
-    turns = []
-    for place, each in enumerate(ordered):
-        speaker, text = ((each.fields or {})[column] for column in (columns.speaker, columns.text))
-        said = "" if text is None else text
-        turns.append(RawTurn(columns.speaker_of(speaker), said, place, each.row, columns.speaker, columns.text))
-    carried = _carried(ordered[0].fields or {}, columns)
-    return InputDialogue(id=name, row=records[0].row, turns_given=len(turns), **carried), turns
+    own = {"speaker": columns.speaker, "text": columns.text}
+    cells = [{part: (each.fields or {})[column] for part, column in own.items()} for each in ordered]
+    dialogue = InputDialogue(
+        id=name, row=records[0].row, turns_given=len(records), places=range(len(records)),
+        rows=[each.row for each in ordered], **_carried(ordered[0].fields or {}, columns),
+    )  # fmt: skip
+    given = [_with_speaker({**each, "text": "" if each["text"] is None else each["text"]}, columns) for each in cells]
+    return dialogue, given, lambda _, part: own.get(part, part)
 
 
-def _of_turns(listed: Sequence[object], field: str, row: int, columns: Columns) -> list[RawTurn]:
-    found = []
-    for place, turn in enumerate(listed):
-        if not isinstance(turn, Mapping):
-            raise RefusedDialogueError("must be an object", field=f"{field}.{place}")
-        speaker, at = columns.speaker_of(turn.get("speaker")), f"{field}.{place}"
-        found.append(RawTurn(speaker, turn.get("text"), place, row, f"{at}.speaker", f"{at}.text"))
-    return found
+def _with_speaker(turn: object, columns: Columns) -> object:
+    """The turn with the wire's word for its speaker."""
+    if not isinstance(turn, Mapping) or "speaker" not in turn:
+        return turn
+    return {**turn, "speaker": columns.speaker_of(turn["speaker"])}
 
 
-def _of_messages(listed: Sequence[object], field: str, row: int) -> list[RawTurn]:
+_OF_MESSAGES = {"speaker": "role", "text": "content"}
+
+
+def _read_messages(listed: Sequence[object], field: str) -> tuple[Sequence[object], list[int]]:
+    """The turns in messages, and for each the place of the message with its last text."""
     try:
         mapped = map_messages(_MESSAGES.validate_python(listed))
     except ValidationError as error:
         where, message = describe_refusal(error, field)
         raise RefusedDialogueError(message, field=where) from None
-    return [
-        RawTurn(turn.speaker, turn.text, index, row, f"{field}.{index}.role", f"{field}.{index}.content")
-        for turn, index in zip(mapped.turns, mapped.indices, strict=True)
-    ]
+    return [each.model_dump() for each in mapped.turns], mapped.indices
 
 
 def _list_in(value: object, field: str) -> list[Any]:
@@ -141,12 +138,6 @@ def _list_in(value: object, field: str) -> list[Any]:
     if not isinstance(value, list):
         raise RefusedDialogueError("must be a list", field=field)
     return value
-
-
-def _check_count(count: int, field: str, limits: Limits) -> None:
-    if count > limits.max_turns:
-        reason = f"{count} turns; at most {limits.max_turns} are allowed in one dialogue"
-        raise RefusedDialogueError(reason, code=TOO_LARGE, field=field)
 
 
 def _in_order(records: Sequence[RawRecord], column: str | None) -> Sequence[RawRecord]:
@@ -193,11 +184,6 @@ def _text_of(value: object) -> str | None:
     return None if value is None else str(value).encode("utf-8", "replace").decode()
 
 
-def without_blanks(records: Iterable[RawRecord]) -> Iterable[RawRecord]:
-    """The records that are no empty lines."""
-    return (each for each in records if each.fields is not None or each.fault is not None)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
     """Something that was not scored: a whole dialogue where `turn` is None, a scorer's answer where `scorer` is set."""
@@ -216,32 +202,17 @@ Read = InputDialogue | SetAside
 
 def read_dialogues(records: Iterable[RawRecord], columns: Columns, limits: Limits) -> Iterator[Read]:
     """The dialogues of the records in order, with what is set aside between them."""
-    drafts = _drafts_of_rows if columns.row == "dialogue" else _drafts_of_turns
-    for draft in drafts(without_blanks(records), columns, limits):
-        if isinstance(draft, SetAside):
-            yield draft
-        else:
-            yield from _choose_turns(draft, limits)
-
-
-def _drafts_of_rows(records: Iterable[RawRecord], columns: Columns, limits: Limits) -> Iterator[Draft | SetAside]:
-    for record in records:
-        try:
-            yield draft_row(record, columns, limits)
-        except RefusedDialogueError as refused:
-            yield _whole(refused, record.row, name_in(record, columns))
-
-
-def _drafts_of_turns(records: Iterable[RawRecord], columns: Columns, limits: Limits) -> Iterator[Draft | SetAside]:
+    records = (each for each in records if each.fields is not None or each.fault is not None)  # no empty lines
+    if columns.row == "dialogue":
+        for record in records:
+            yield from _read(partial(draft_row, record, columns), limits, record.row, name_in(record, columns))
+        return
     nameless: list[SetAside] = []
     for name, group in groupby(_named(records, columns, nameless), lambda record: name_in(record, columns)):
         yield from nameless  # those before the group; what its own list takes in comes behind it
         nameless.clear()
         together = list(group)
-        try:
-            yield draft_rows(name or "", together, columns, limits)
-        except RefusedDialogueError as refused:
-            yield _whole(refused, together[0].row, name)
+        yield from _read(partial(draft_rows, name or "", together, columns), limits, together[0].row, name)
     yield from nameless
 
 
@@ -256,31 +227,35 @@ def _named(records: Iterable[RawRecord], columns: Columns, nameless: list[SetAsi
             nameless.append(_whole(RefusedDialogueError(each.fault) if each.fault else refused, each.row, None))
 
 
-def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
+def _read(draft: Callable[[], Draft], limits: Limits, row: int, name: str | None) -> Iterator[Read]:
     """The dialogue of the turns that can be read, preceded by what was left out of it."""
-    dialogue, given = draft
-    turns: list[Turn] = []
-    kept: list[RawTurn] = []
-    left_out: list[SetAside] = []
-    for raw in given:
-        turn = read_turn({"speaker": raw.speaker, "text": raw.text}, limits)
-        if isinstance(turn, Turn):
-            turns.append(turn)
-            kept.append(raw)
-        elif turn.field == "text":
-            left_out.append(
-                SetAside(row=raw.row, dialogue=dialogue.id, turn=raw.place, code=turn.code.value, reason=turn.message,
-                         field=raw.text_field)
-            )  # fmt: skip
-        else:
-            refused = RefusedDialogueError(turn.message, field=raw.speaker_field, row=raw.row)
-            yield _whole(refused, dialogue.row, dialogue.id)
-            return
-    yield from left_out
-    yield replace(dialogue, turns=turns, places=[each.place for each in kept], rows=[each.row for each in kept])
+    try:
+        dialogue, given, name_part = draft()
+    except RefusedDialogueError as refused:
+        yield _whole(refused, row, name)
+        return
+    chosen = choose_turns(given, limits, name_part)
+    if (place := chosen.refused_place) is None:
+        for each, error in chosen.left_out.items():
+            yield refuse(dialogue, dialogue.rows[each], error, turn=dialogue.places[each])
+    if chosen.refused is not None:
+        yield refuse(dialogue, dialogue.row if place is None else dialogue.rows[place], chosen.refused)
+        return
+    places, rows = ([of_all[place] for place in chosen.places] for of_all in (dialogue.places, dialogue.rows))
+    yield replace(dialogue, turns=chosen.turns, places=places, rows=rows)
+
+
+def refuse(dialogue: InputDialogue, row: int, error: ErrorDetail, **where: Any) -> SetAside:
+    """What of the dialogue was not scored; all of it, where no turn or scorer is named."""
+    code, reason = error.code.value, error.message
+    return SetAside(row=row, dialogue=dialogue.id, code=code, field=error.field, reason=reason, **where)
 
 
 def _whole(refused: RefusedDialogueError, row: int, name: str | None) -> SetAside:
     return SetAside(
-        row=refused.row or row, dialogue=name, code=refused.code, reason=refused.reason, field=refused.field
+        row=refused.row or row,
+        dialogue=name,
+        code=ErrorCode.INVALID_REQUEST.value,
+        reason=refused.reason,
+        field=refused.field,
     )

@@ -16,7 +16,17 @@ from fsspec.core import url_to_fs
 from pyarrow import fs
 from turnscore_wire import Speaker
 
-from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
+
+class CorpusError(Exception):
+    """Anything that stops a run and that the user can act on. A row that cannot be scored is not among them."""
+
+
+class BadInputError(CorpusError):
+    """A file of the input cannot be read; the message names it."""
+
+
+class BadColumnsError(CorpusError):
+    """A column is missing; the message names it, its option, the file, and the columns that the file has."""
 
 
 def absolute(place: str | os.PathLike[str]) -> str:
@@ -213,20 +223,18 @@ class Columns:
 
     def needed(self, file: str, known: Sequence[str]) -> list[str]:
         """The columns to read of a file that has those. Raises BadColumnsError for one that is missing."""
-        named = self._named() if self.row == "dialogue" else self._named_of_turns()
+        given = {name: getattr(self, name) for name in ("turns", "messages", "id", "system", "day")}
+        if self.row == "turn":
+            given |= {"id": self.id_column, "speaker": self.speaker, "text": self.text, "order": self.order}
+        named = {f"--{name}-column": column for name, column in given.items() if column is not None}
+        if self.row == "dialogue" and self.turns is None and self.messages is None:
+            dialogue = next((each for each in DIALOGUE_FIELDS if each in known), DIALOGUE_FIELDS[0])
+            named["--turns-column or --messages-column"] = dialogue
         for option, column in named.items():
             if column not in known:
-                raise BadColumnsError(option, column, file, known)
-        found = list(named.values())
-        if self.row == "dialogue":
-            if self.turns is None and self.messages is None:
-                dialogue = [each for each in DIALOGUE_FIELDS if each in known][:1]
-                if not dialogue:
-                    raise BadColumnsError("--turns-column or --messages-column", "turns", file, known)
-                found += dialogue
-            if self.id is None and DEFAULT_ID in known:
-                found.append(DEFAULT_ID)
-        return list(dict.fromkeys(found))
+                raise BadColumnsError(f"{option}: {file} has no column {column!r}; it has {', '.join(known) or 'none'}")
+        own_id = [DEFAULT_ID] if self.row == "dialogue" and DEFAULT_ID in known and self.id is None else []
+        return list(dict.fromkeys([*named.values(), *own_id]))
 
     def dialogue_field(self, fields: Mapping[str, object]) -> tuple[str, bool] | None:
         """The field that holds a row's dialogue, and whether it holds messages; None where there is none."""
@@ -235,12 +243,3 @@ class Columns:
         if self.messages is not None:
             return (self.messages, True) if self.messages in fields else None
         return next(((each, each == "messages") for each in DIALOGUE_FIELDS if fields.get(each) is not None), None)
-
-    def _named(self) -> dict[str, str]:
-        given = ((name, getattr(self, name)) for name in ("turns", "messages", "id", "system", "day"))
-        return {f"--{name}-column": column for name, column in given if column is not None}
-
-    def _named_of_turns(self) -> dict[str, str]:
-        named = self._named() | {"--id-column": self.id_column}
-        named |= {"--speaker-column": self.speaker, "--text-column": self.text}
-        return named if self.order is None else {**named, "--order-column": self.order}

@@ -3,17 +3,18 @@
 import codecs
 import csv
 import sys
+import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, repeat
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 from turnscore_wire.json_lines import read_json_line
 
-from turnscore_corpus.errors import BadInputError
-from turnscore_corpus.inputs.files import MOST_BYTES, Columns, InputFile, read_lines
+from turnscore_corpus.inputs.files import MOST_BYTES, BadInputError, Columns, InputFile, read_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,11 @@ class Mark:
     size_bytes: int  # bytes of the row, unpacked; an estimate where the rows are not read
     end: int | None  # the position of the next row in the file; None where reading cannot begin there
     dialogue: str | None = None  # the dialogue that the row belongs to, where a row is a turn and names one
+
+
+def _name_of(cell: object) -> str | None:
+    """A dialogue's name; an empty one counts as none."""
+    return None if cell is None else str(cell) or None
 
 
 Row = tuple[dict[str, Any], str | None]  # the fields that can be read, and the fault of the first that cannot
@@ -107,12 +113,12 @@ class ParquetRecords:
 
     def marks(self) -> Iterator[Mark]:
         """One for each row, by the file's own table of contents; names of dialogues are read."""
-        names = self._rows(0, [self._columns.id_column]) if self._columns.row == "turn" else None
-        flat = (fields.get(self._columns.id_column) for fields, _ in names) if names is not None else None
+        names: Iterator[object] = repeat(None)
+        if self._columns.row == "turn":
+            names = (fields.get(self._columns.id_column) for fields, _ in self._rows(0, [self._columns.id_column]))
         for rows, size in zip(self._groups, self._sizes, strict=True):
-            for _ in range(rows):
-                name = next(flat) if flat is not None else None
-                yield Mark(size // rows, None, None if name is None else str(name) or None)
+            for name in islice(names, rows):
+                yield Mark(size // rows, None, _name_of(name))
 
     def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
         """The rows from there on; `start` must be the first of a group."""
@@ -134,16 +140,38 @@ class ParquetRecords:
             raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
 
 
+_LineRow = tuple[dict[str, Any] | None, str | None, int]  # a row's fields, or why there are none, and its end
+
+
 class _LineFile:
     """A file that is read line by line, plain or packed."""
+
+    begin = 0  # the position of the first row
 
     def __init__(self, file: InputFile, columns: Columns) -> None:
         self._file = file
         self._columns = columns
 
+    def marks(self) -> Iterator[Mark]:
+        """One for each row, with the dialogue's name where a row is a turn."""
+        before = self.begin
+        for fields, _, end in self._rows(before, is_read=self._columns.row == "turn"):
+            name = _name_of((fields or {}).get(self._columns.id_column))
+            yield Mark(end - before, None if self._file.packing else end, name)
+            before = end
+
+    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
+        """The rows from there on. An empty line is a record without fields or fault."""
+        for row, (fields, fault, _) in enumerate(self._rows(offset or self.begin, is_read=True), start=start + 1):
+            yield RawRecord(row=row, fields=fields, fault=fault)
+
     def restarts_at(self, row: int) -> int:
         """Always the first row: only a mark knows where a row lies."""
         return 0
+
+    @abstractmethod
+    def _rows(self, offset: int, *, is_read: bool) -> Iterator[_LineRow]:
+        """The rows from that position on."""
 
     def _lines(self, offset: int) -> Iterator[tuple[bytes | None, int]]:
         """The lines from that position on, each with its end. In a packed file the lines before it are read too."""
@@ -163,28 +191,20 @@ class JsonLines(_LineFile):
     """The lines of one file."""
 
     def marks(self) -> Iterator[Mark]:
-        """One mark for each line, with the dialogue's name where a row is a turn."""
+        """Raises BadColumnsError first, where none of the first lines has a column that was named."""
         self._check_columns()
-        names = self._columns.row == "turn"
-        before = 0
-        for raw, end in self._lines(0):
-            fields = _parse(raw)[0] if names and raw is not None and raw.strip() else None
-            yield Mark(end - before, None if self._file.packing else end, _name_in(fields, self._columns))
-            before = end
+        return super().marks()
 
-    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
-        """The lines from there on. A blank line is a record without fields or fault."""
-        for row, (raw, _) in enumerate(self._lines(offset or 0), start=start + 1):
+    def _rows(self, offset: int, *, is_read: bool) -> Iterator[_LineRow]:
+        for raw, end in self._lines(offset):
             if raw is None:
-                yield RawRecord(row=row, fields=None, fault=f"the line has more than {MOST_BYTES} bytes")
-            elif not raw.strip():
-                yield RawRecord(row=row, fields=None)
+                yield None, f"the line has more than {MOST_BYTES} bytes", end
+            elif is_read and raw.strip():
+                yield *_parse(raw), end
             else:
-                fields, fault = _parse(raw)
-                yield RawRecord(row=row, fields=fields, fault=fault)
+                yield None, None, end
 
     def _check_columns(self) -> None:
-        """Raises BadColumnsError where none of the first lines has a column that was named."""
         # These lines say which fields there are. A field that stands in fewer than one in a hundred is looked for in
         # vain, and can be left unnamed.
         first = (_parse(raw)[0] for raw, _ in islice(self._lines(0), 100) if raw is not None and raw.strip())
@@ -193,15 +213,10 @@ class JsonLines(_LineFile):
             self._columns.needed(self._file.place, known)
 
 
-def _name_in(fields: Mapping[str, Any] | None, columns: Columns) -> str | None:
-    name = None if fields is None else fields.get(columns.id_column)
-    return None if name is None else str(name) or None
-
-
-def _parse(raw: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
+def _parse(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
     """The line's object, or why there is none."""
     try:
-        return read_json_line(raw or b""), None
+        return read_json_line(raw), None
     except ValueError as error:
         return None, str(error)
 
@@ -214,29 +229,17 @@ class CsvRecords(_LineFile):
 
     def __init__(self, file: InputFile, columns: Columns) -> None:
         super().__init__(file, columns)
-        self._header, self._body = self._read_header()
+        self._header, self.begin = self._read_header()
         columns.needed(file.place, self._header)
 
-    def marks(self) -> Iterator[Mark]:
-        """One mark for each record, with the dialogue's name where a row is a turn."""
-        name_at = self._header.index(self._columns.id_column) if self._columns.row == "turn" else None
-        before = self._body
-        for cells, end in self._cells(self._body):
-            name = cells[name_at] or None if name_at is not None and name_at < len(cells) else None
-            yield Mark(end - before, None if self._file.packing else end, name)
-            before = end
-
-    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
-        """The records from `start` on. A record with another width than the header's is a fault."""
-        for row, (cells, _) in enumerate(self._cells(offset or self._body), start=start + 1):
-            if not cells:
-                yield RawRecord(row=row, fields=None)
-            elif len(cells) != len(self._header):
+    def _rows(self, offset: int, *, is_read: bool) -> Iterator[_LineRow]:
+        for cells, end in self._cells(offset):
+            fields, fault = None, None
+            if len(cells) not in (0, len(self._header)):
                 fault = f"the record has {len(cells)} cells, the header {len(self._header)}"
-                fields = dict(zip(self._header, cells, strict=False)) if self._columns.row == "turn" else None
-                yield RawRecord(row=row, fields=fields, fault=fault)
-            else:
-                yield RawRecord(row=row, fields=dict(zip(self._header, cells, strict=True)))
+            if is_read and cells and (fault is None or self._columns.row == "turn"):  # for the name of its dialogue
+                fields = dict(zip(self._header, cells, strict=False))
+            yield fields, fault, end
 
     def _read_header(self) -> tuple[list[str], int]:
         for cells, end in self._cells(0):
@@ -290,8 +293,8 @@ class _Reading:
     file: RecordFile
 
 
-class RecordReader:
-    """Reads ranges of rows, and keeps the file open: ranges in order cost one pass over a packed file."""
+class RecordReader(threading.local):
+    """Reads ranges of rows, and keeps each thread's file open: ranges in order cost one pass over a packed file."""
 
     def __init__(self) -> None:
         self._reading: _Reading | None = None
@@ -311,12 +314,9 @@ class RecordReader:
 
     def _open(self, file: InputFile, columns: Columns, start: int, offset: int | None) -> _Reading:
         known = self._reading
-        if known is not None and known.key == (file, columns):
-            begin = start if offset is not None else known.file.restarts_at(start)
-            if begin <= known.row <= start:
-                return known
-            opened: RecordFile = known.file
-        else:
-            opened = open_records(file, columns)
+        is_open = known is not None and known.key == (file, columns)
+        opened = known.file if known is not None and is_open else open_records(file, columns)
         begin = start if offset is not None else opened.restarts_at(start)
+        if known is not None and is_open and begin <= known.row <= start:
+            return known
         return _Reading((file, columns), begin, opened.records(begin, offset), opened)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnscore_corpus.errors import BadInputError
-from turnscore_corpus.inputs.files import Columns, InputFile
+from turnscore_corpus.inputs.files import BadInputError, Columns, InputFile
 from turnscore_corpus.inputs.formats import Mark, open_records
 
 # Dialogues in a block. Some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed worker

@@ -13,19 +13,36 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 from pyarrow import parquet
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
-from turnscore_core.dialogues import DialogueResult, ModelIdentity
-from turnscore_wire import DialogueTurnScores, ErrorDetail, Score
+from pydantic import BaseModel, ConfigDict, ValidationError
+from turnscore_client._files.runs import Engine, Reply
+from turnscore_client._options import Options
+from turnscore_wire import DialogueReply, DialogueTurnScores, ErrorReply, ModelDescription, Score
 
-from turnscore_corpus.errors import BadOutputError, ChangedJobError
-from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
-from turnscore_corpus.inputs.files import absolute
-from turnscore_corpus.inputs.plan import Block, Plan, PlannedFile
-from turnscore_corpus.outputs.stores import TEMPORARY, Store, open_store
+from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside, refuse
+from turnscore_corpus.inputs.files import CorpusError, absolute
+from turnscore_corpus.inputs.plan import Block, Plan
+from turnscore_corpus.outputs.stores import TEMPORARY, BadOutputError, Store, open_store
+
+
+class ChangedJobError(CorpusError):
+    """The folder was begun with another input, model, option or column; the message names each difference."""
+
+
+class BlockEngine(Engine, Protocol):
+    """An engine that also says what a folder's manifests hold."""
+
+    @property
+    def code_versions(self) -> Mapping[str, str]:
+        """By scorer the code that scores, where it is known; it may not change within a folder."""
+
+    @property
+    def turns_computed(self) -> int:
+        """Turns computed since the start, summed over scorers: equal ones may be computed once."""
+
 
 TABLES = ("turns", "dialogues", "set_aside")
 
@@ -86,7 +103,7 @@ SET_ASIDE = (
     *PLACE,
     Column("turn", pa.int32(), "the turn's place in its dialogue; null where the whole row was set aside"),
     Column("scorer", pa.string(), "the scorer that gave no score; null where none was asked"),
-    Column("code", pa.string(), "`invalid_request`, `too_large` or `internal`, as in the service's errors"),
+    Column("code", pa.string(), "the error's code, as a service has it, such as `invalid_request` or `too_large`"),
     Column("field", pa.string(), "the field at fault, such as `turns.3.text`"),
     Column("reason", pa.string(), "why; never holds a text of the input"),
 )
@@ -107,11 +124,10 @@ Row = dict[str, Any]
 class BlockRows:
     """The rows of one block's three tables, in the order of the input."""
 
-    def __init__(self, file: str, models: Mapping[str, ModelIdentity]) -> None:
+    def __init__(self, file: str, models: Sequence[ModelDescription]) -> None:
         self._file = file
-        self._models = models
+        self._models = {each.scorer: each for each in models}
         self._rows: dict[str, list[Row]] = {name: [] for name in TABLES}
-        self.turns_scored = 0
 
     def set_aside(self, each: SetAside) -> None:
         """Adds something that was not scored."""
@@ -119,24 +135,20 @@ class BlockRows:
         why = {"scorer": each.scorer, "code": each.code, "field": each.field, "reason": each.reason}
         self._rows["set_aside"].append({**place, **why})
 
-    def add(self, dialogue: InputDialogue, result: DialogueResult) -> None:
-        """Adds a scored dialogue, or what the engine refused of it."""
-        if result.error is not None:
-            self.set_aside(_refused(dialogue, dialogue.row, result.error))
+    def add(self, dialogue: InputDialogue, reply: Reply) -> None:
+        """Adds a scored dialogue, or why it was refused."""
+        if isinstance(reply, ErrorReply):
+            self.set_aside(refuse(dialogue, dialogue.row, reply.error))
             return
-        scored = sum(self._add_turn(dialogue, turn) for turn in result.turns)
-        self.turns_scored += scored
+        assert isinstance(reply, DialogueReply)
+        scored = sum(self._add_turn(dialogue, turn) for turn in reply.turns)
         place = {"dialogue": dialogue.id, "file": self._file, "row": dialogue.row}
         row = {**place, "system": dialogue.system, "day": dialogue.day, "turns": dialogue.turns_given, "scored": scored}
         for name in self._models:
-            found = result.aggregates.get(name)
+            found = reply.dialogue.get(name)
             cells = {each.name: None if found is None else getattr(found, each.name) for each in DIALOGUE_SCORES}
             row |= {f"{name}_{column}": cell for column, cell in cells.items()}
         self._rows["dialogues"].append(row)
-
-    def counts(self) -> dict[str, int]:
-        """Rows by table."""
-        return {name: len(rows) for name, rows in self._rows.items()}
 
     def tables(self) -> dict[str, Any]:
         """The tables that have rows."""
@@ -149,7 +161,7 @@ class BlockRows:
     def _add_turn(self, dialogue: InputDialogue, turn: DialogueTurnScores) -> bool:
         place = dialogue.places[turn.index]
         for name, error in turn.errors.items():
-            self.set_aside(_refused(dialogue, dialogue.rows[turn.index], error, turn=place, scorer=name))
+            self.set_aside(refuse(dialogue, dialogue.rows[turn.index], error, turn=place, scorer=name))
         if not turn.scores:
             return False
         row = {
@@ -162,12 +174,7 @@ class BlockRows:
         return True
 
 
-def _refused(dialogue: InputDialogue, row: int, error: ErrorDetail, **where: Any) -> SetAside:
-    code, reason = error.code.value, error.message
-    return SetAside(row=row, dialogue=dialogue.id, code=code, field=error.field, reason=reason, **where)
-
-
-def _score_cells(name: str, model: ModelIdentity, score: Score | None) -> Row:
+def _score_cells(name: str, model: ModelDescription, score: Score | None) -> Row:
     if score is None:
         return dict.fromkeys(f"{name}_{each.name}" for each in TURN_SCORES)
     cells: Sequence[object] = (
@@ -236,33 +243,27 @@ _MOST_NAMED = 5  # chosen: enough to see what kind of difference it is
 Described = dict[str, Any]
 
 
-def describe_job(
-    plan: Plan,
-    models: Mapping[str, ModelIdentity],
-    options: Mapping[str, Mapping[str, JsonValue]],
-    block_dialogues: int,
-) -> Described:
+def describe_job(plan: Plan, engine: BlockEngine, options: Options, block_dialogues: int) -> Described:
     """The job as it is written with its output. Holds no secret and no text."""
     columns = {} if not plan.blocks else asdict(plan.blocks[0].columns)
     described: Described = {
         "form": 1,
-        "input": {
-            each.file.place: {"format": each.file.format, "packing": each.file.packing, **_measured(each)}
-            for each in plan.files
-        },
+        "input": {each.file.place: asdict(each) for each in plan.files},
         "order": [each.file.place for each in plan.files],
         "columns": columns,
         "block_dialogues": block_dialogues,
         "blocks": len(plan.blocks),
-        "scorers": list(models),
-        "models": {name: asdict(each) for name, each in models.items()},
+        "scorers": [each.scorer for each in engine.models],
+        "models": {
+            each.scorer: {
+                **each.model_dump(include={"model", "digest", "graph", "threshold"}),
+                "code_version": engine.code_versions.get(each.scorer),
+            }
+            for each in engine.models
+        },
         "options": {name: dict(each) for name, each in options.items()},
     }
     return dict(json.loads(json.dumps(described)))  # as JSON gives it back
-
-
-def _measured(file: PlannedFile) -> Described:
-    return {"size_bytes": file.size_bytes, "digest": file.digest, "rows": file.rows}
 
 
 def job_digest(job: Described) -> str:
@@ -318,7 +319,8 @@ class OutputFolder:
                 raise BadOutputError(f"{folder.place} has tables and no {JOB_FILE}: this command did not write it")
             folder.store.put(JOB_FILE, json.dumps(job, indent=1, ensure_ascii=False).encode() + b"\n")
         elif before != job:
-            raise ChangedJobError(folder.place, find_differences(before, job))
+            told = f"{folder.place} was begun with another job: {'; '.join(find_differences(before, job))}"
+            raise ChangedJobError(f"{told}. Name another folder, or repeat the first job")
         return folder
 
     @classmethod
@@ -379,8 +381,8 @@ class OutputFolder:
                 found[manifest.block] = manifest
         return found
 
-    def clean(self, committed: Iterable[BlockManifest]) -> int:
-        """Removes what a killed run left: temporary files and files that no manifest names. Returns their number.
+    def clean(self, committed: Iterable[BlockManifest]) -> None:
+        """Removes what a killed run left: temporary files and files that no manifest names.
 
         Only the owner of the folder may call it.
         """
@@ -389,7 +391,6 @@ class OutputFolder:
         left += [name for name in self.store.sizes("") if name.endswith(TEMPORARY)]
         for name in left:
             self.store.remove(name)
-        return len(left)
 
     def finish(self, totals: Mapping[str, Any]) -> None:
         """Records that every block has its manifest."""

@@ -1,9 +1,9 @@
 """Stores: whole files under names; a name holds a whole file or none.
 
-On a local file system that is a temporary file, synchronised and renamed. Elsewhere the object store itself promises
-it. One run at a time writes into a folder: on a local file system the operating system holds the lock and releases it
-with the process. An object store has no locks: there the owner writes a heartbeat, and the next run watches whether it
-goes on. Blocks are committed whole either way, so two runs that met all the same would write the same files.
+On a local file system a file is written under another name, synchronised and renamed; an object store promises it. One
+run at a time writes into a folder: locally the operating system holds the lock and releases it with the process. An
+object store has no locks: the owner writes a heartbeat there, which the next run watches. Two runs that met all the
+same would write the same files.
 """
 
 import fcntl
@@ -22,8 +22,16 @@ from uuid import uuid4
 
 from pyarrow import fs
 
-from turnscore_corpus.errors import BadOutputError, BusyOutputError
-from turnscore_corpus.inputs.files import is_local, open_place
+from turnscore_corpus.inputs.files import CorpusError, is_local, open_place
+
+
+class BusyOutputError(CorpusError):
+    """Another run writes into the folder; the message names its owner."""
+
+
+class BadOutputError(CorpusError):
+    """The folder, or a file in it, is not what a run writes."""
+
 
 TEMPORARY = ".tmp"
 

@@ -170,9 +170,9 @@ def test_the_environment_changes_nothing(fake_scorer, monkeypatch):
 def test_what_is_loaded_is_named_with_all_that_can_change_a_score(fake_scorer):
     fake_scorer.threshold = 0.5
     with engine_of(fake=fake_scorer) as engine:
-        [(name, model)] = engine.models.items()
+        [model] = engine.models
         [result] = engine.score([dialogue("a", "hi", "hello")])
-    assert (name, model.name, model.version, model.graph, model.threshold) == ("fake", "fake", "1.0.0", "fp32", 0.5)
+    assert (model.scorer, model.model, model.graph, model.threshold) == ("fake", "fake:1.0.0", "fp32", 0.5)
     assert len(model.digest) == 64
     assert result.turns[0].scores["fake"].label == "low"
 

@@ -8,11 +8,11 @@ import pytest
 import typer
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
 from turnscore_assessment.drift.report import measure_stability
-from turnscore_corpus import OutputFolder, process_block
 from turnscore_corpus.command import app
-from turnscore_corpus.errors import BadOutputError
+from turnscore_corpus.engines.work import process_block
 from turnscore_corpus.outputs import folder as columns
-from turnscore_corpus.outputs.folder import describe_job
+from turnscore_corpus.outputs.folder import OutputFolder, describe_job
+from turnscore_corpus.outputs.stores import BadOutputError
 from turnscore_corpus.report import WHOLE, read_corpus
 from typer.testing import CliRunner
 
@@ -21,7 +21,7 @@ ROWS = [
     {"id": "long", "turns": turns_of("hi", "word " * 90, "so", "word " * 95), "bot": "b", "at": "2026-11-02"},
     {"id": "short", "turns": turns_of("hi", "no"), "bot": "<b>&", "at": "2026-11-02"},
     "no json",
-    {"turns": [{"speaker": "user", "text": "x"}] * 1030, "bot": "a", "at": "2026-11-02"},
+    {"turns": [], "bot": "a", "at": "2026-11-02"},
 ]
 
 
@@ -32,7 +32,7 @@ def output(tmp_path):
 
 def scored(folder, columns, blocks=None):
     made, engine = plan_of(write_lines(folder / "a.jsonl", ROWS), 5, **columns), WordEngine(("words", "more"))
-    sink = OutputFolder.begin(str(folder / "out"), describe_job(made, engine.models, {}, 5))
+    sink = OutputFolder.begin(str(folder / "out"), describe_job(made, engine, {}, 5))
     for block in made.blocks[:blocks]:
         process_block(block, engine, sink)
     return folder / "out"

@@ -7,19 +7,20 @@ import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 
-import fsspec
 import pytest
-from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, job_of, write_lines
+from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, job_of, turns_of, write_lines
+from support.files import run_command
+from turnscore_client import InternalError
+from turnscore_client._files.runs import StoppedError
+from turnscore_client.testing import MockTurnScore
 from turnscore_corpus.command import app, run_job
 from turnscore_corpus.engines import work as engines
-from turnscore_corpus.engines.work import EngineChoice, Work, process_block
-from turnscore_corpus.errors import BusyOutputError, RunStoppedError
+from turnscore_corpus.engines.work import EngineChoice, RayChoice, Work, process_block, size_pool
 from turnscore_corpus.inputs.files import Columns, find_files
 from turnscore_corpus.inputs.plan import make_plan
 from turnscore_corpus.outputs.folder import FINISHED_FILE, OutputFolder, describe_job
-from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
+from turnscore_corpus.outputs.stores import LOCK_FILE, BusyOutputError, Owner, hold_folder, open_store
 from typer.testing import CliRunner
 
 
@@ -38,24 +39,25 @@ def test_a_finished_run_says_so_and_done_again_does_nothing(lines, tmp_path):
 
 
 def test_a_run_that_left_blocks_undone_does_not_say_that_it_is_finished(lines, tmp_path):
-    with pytest.raises(RunStoppedError, match="8 blocks were not committed, the first of them block 0"):
+    with pytest.raises(StoppedError, match="8 blocks were not committed, the first of them block 0"):
         run_job(job_of(lines, tmp_path / "out", run_elsewhere=lambda _: None))
     assert not (tmp_path / "out" / FINISHED_FILE).exists()
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines, tmp_path):
     memory = tmp_path / "memory"
+    memory.mkdir()
     run_job(job_of(lines, tmp_path / "whole"))
     made = make_plan(find_files([str(lines)]), Columns(), 4)
     done = []
     work = Work(
         blocks=made.blocks,
         open_engine=partial(MortalEngine, memory),
-        output=OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine().models, {}, 4)),
+        output=OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine(), {}, 4)),
         on_block=lambda block: done.append(block.block),
     )
     engines.run_processes(work, 1)
-    assert memory.exists()
+    assert len(list(memory.iterdir())) == 1
     assert sorted(done) == list(range(8))
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
 
@@ -72,32 +74,32 @@ def test_a_block_that_kills_every_worker_stops_the_run_and_the_same_command_goes
         raise BrokenProcessPool
 
     monkeypatch.setattr(engines, "_run_pool", die)
-    with pytest.raises(RunStoppedError, match="3 workers died in a row"):
+    with pytest.raises(StoppedError, match="3 workers died in a row"):
         run_job(job_of(lines, tmp_path / "out", workers=2))
     assert pools == [8, 7, 7]
 
 
 KILLED = """
 import os, sys
-sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from test_runs import WordEngine, job_of, run_job
+from support.corpora import WordEngine, holds, job_of
+from turnscore_corpus.command import run_job
 
 class Slow(WordEngine):
-    def score(self, dialogues):
-        if any(each.id == "d13" for each in dialogues):
+    def answer(self, requests):
+        if holds(requests, "13 "):
             print("under way", flush=True)
             sys.stdin.read()
-        return super().score(dialogues)
+        return super().answer(requests)
 
-run_job(job_of(Path(sys.argv[2]), sys.argv[3], open_engine=Slow))
+run_job(job_of(Path(sys.argv[1]), sys.argv[2], open_engine=Slow))
 """
 
 
 def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines, tmp_path):
     run_job(job_of(lines, tmp_path / "whole"))
     path = os.pathsep.join(sys.path)
-    words = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(lines), str(tmp_path / "out")]
+    words = [sys.executable, "-c", KILLED, str(lines), str(tmp_path / "out")]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     ) as process:
@@ -109,9 +111,9 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines, tmp_pa
     done = []
     whole = process_block
 
-    def note(block, engine, sink):
+    def note(block, *given):
         done.append(block.number)
-        return whole(block, engine, sink)
+        return whole(block, *given)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(engines, "process_block", note)
@@ -121,24 +123,18 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines, tmp_pa
 
 
 def test_an_interrupt_stops_the_run_between_its_commits(lines, tmp_path, monkeypatch):
-    def interrupt(block, engine, sink):
+    def interrupt(block, *given):
         if block.number == 2:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
-        return process_block(block, engine, sink)
+        return process_block(block, *given)
 
     monkeypatch.setattr(engines, "process_block", interrupt)
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(RunStoppedError, match="interrupted"):
+    with pytest.raises(StoppedError, match="interrupted"):
         run_job(job_of(lines, tmp_path / "out"))
     assert signal.getsignal(signal.SIGTERM) is before
     assert len(list((tmp_path / "out" / "manifests").iterdir())) == 2
-
-
-@pytest.fixture
-def bucket():
-    yield "memory://bucket/run"
-    fsspec.filesystem("memory").rm("/bucket", recursive=True)
 
 
 def test_on_an_object_store_an_owner_that_lives_is_believed_and_a_dead_one_is_not(bucket):
@@ -200,7 +196,14 @@ WRONG_OPTIONS = [
     (["--redis", "http://cache"], 2, "must begin with one of redis://"),
     (["--redis", "no-such-file"], 2, "No such file"),
     (["--redis-namespace", "a b"], 2, "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"),
-    (["--engine", "spark"], 2, "is not one of 'local', 'ray'"),
+    (["--engine", "spark"], 2, "spark is no engine; a service's address has ://"),
+    (["--engine", "http://a.test", "--models", "a"], 2, "--models: is for an engine of your own, not for a"),
+    (["--engine", "http://a.test", "--workers", 2], 2, "--workers: is for an engine of your own"),
+    (["--engine", "http://a.test", "--address", "auto"], 2, "--address: is for an engine of your own"),
+    (["--engine", "http://a test"], 2, "url must look like http://host:port"),
+    (["--engine", "ray"], 2, "is not installed: install turnscore-corpus[ray]"),  # as Ray is not, here
+    (["--api-key", "k"], 2, "--api-key: needs a service's address in --engine"),
+    (["--address", "auto"], 2, "--address: needs --engine ray"),
     (["--scorers", "charm"], 1, "--scorers names charm, for which there is no bundle; there are: engagement"),
     (["--models", "./charm"], 1, "there is no bundle folder ./charm"),
 ]
@@ -223,3 +226,60 @@ def test_an_output_that_would_be_input_when_the_run_goes_on_is_refused(lines, tm
     assert [each.name for each in tmp_path.iterdir()] == [lines.name]
     for _ in range(2):
         assert command("score", tmp_path, tmp_path / "_out", "--workers", 1).exit_code == 0
+
+
+def test_a_running_service_answers_blocks_and_the_same_command_goes_on(tmp_path):
+    lines, said = write_lines(tmp_path / "a.jsonl", [*dialogue_rows(12), {"turns": turns_of("so?", "broken")}]), []
+
+    def scores(request):
+        said.append(request.response)
+        if len(said) == 16:
+            mock.break_next(times=100)
+        if request.response == "broken":
+            raise InternalError("the model failed")
+        return {"engagement": len(request.response.split()) / 100}
+
+    mock = MockTurnScore(scores)
+    words = ["corpus", "score", lines, tmp_path / "out", "--engine", "http://a.test", "--block-dialogues", 4]
+    mock.fail_next("unauthenticated", "the API key is wrong")
+    refused = run_command(mock, *words, "--api-key", "wrong")
+    assert (refused.exit_code, "the API key is wrong" in refused.stderr) == (3, True)
+    assert "no such scorer is loaded" in run_command(mock, *words, "--scorers", "qualty").stderr
+    assert not (tmp_path / "out" / "job.json").exists()
+    stopped = run_command(mock, *words, "--wait", 5)
+    assert (stopped.exit_code, "took no line for 5 s" in stopped.stderr) == (3, True)
+    done = len(list((tmp_path / "out" / "manifests").iterdir()))
+    mock._planned.clear()
+    resumed = run_command(mock, *words)
+    assert (resumed.exit_code, f"{done} of 4 blocks are done; resuming" in resumed.stderr, done > 0) == (0, True, True)
+    found = content_of(tmp_path / "out")
+    assert [(row["dialogue"], row["code"]) for row in found["set_aside"]] == [("row 13", "internal")]
+    assert [row["dialogue"] for row in found["dialogues"]] == [f"d{number}" for number in range(12)]
+
+
+POOLS = [
+    ({"CPU": 5}, {}, 100, (2, 2)),
+    ({"CPU": 99}, {}, 100, (96, 96)),
+    ({"CPU": 99}, {}, 4, (4, 4)),
+    ({"CPU": 19}, {"workers": 2}, 100, (2, 2)),
+    ({"CPU": 2}, {"workers": 64}, 100, (1, 64)),  # the cluster is asked to grow
+    ({"CPU": 32, "GPU": 4}, {"gpus_per_worker": 1.0}, 100, (4, 4)),
+    ({"CPU": 32, "GPU": 1}, {"gpus_per_worker": 0.25}, 100, (4, 4)),
+]
+
+
+@pytest.mark.parametrize(("resources", "choice", "blocks", "size"), POOLS)
+def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(resources, choice, blocks, size):
+    assert size_pool(resources, RayChoice(**choice), blocks) == size
+
+
+NO_ROOM = [
+    ({"CPU": 3}, {}, "one worker needs 4 CPUs"),
+    ({"CPU": 32}, {"gpus_per_worker": 1.0}, "one worker needs 4 CPUs and 1 GPUs"),
+]
+
+
+@pytest.mark.parametrize(("resources", "choice", "needs"), NO_ROOM)
+def test_a_cluster_without_room_for_a_worker_is_refused(resources, choice, needs):
+    with pytest.raises(StoppedError, match=needs):
+        size_pool(resources, RayChoice(**choice), 10)

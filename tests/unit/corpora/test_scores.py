@@ -1,14 +1,14 @@
 """The numbers in the tables are the engine's, to the bit, with models and without."""
 
 import gc
+from contextlib import closing
 
 import pytest
-from support.corpora import content_of, dialogue_rows, job_of, turns_of, write_lines
-from support.fakes import FakeReaction, FakeScorer, loaded_fake
-from turnscore_core.engine import Dialogue, Engine
+from support.corpora import WordEngine, content_of, dialogue_rows, job_of, turns_of, write_lines
+from support.fakes import FakeReaction, FakeScorer, engine_of, loaded_fake
 from turnscore_corpus.command import run_job
 from turnscore_corpus.engines.work import EngineChoice
-from turnscore_wire import Turn
+from turnscore_wire import DialogueRequest, Turn
 
 ROWS = [
     {"id": "d0", "turns": turns_of("hi, any plans?", "i hiked up a volcano. ever been on one?", "no", "ok.")},
@@ -18,20 +18,21 @@ ROWS = [
 
 
 def scored(folder, open_engine, rows=ROWS):
+    folder.mkdir(exist_ok=True)
     run_job(job_of(write_lines(folder / "a.jsonl", rows), folder / "out", open_engine, block_dialogues=256))
     return content_of(folder / "out")
 
 
 def expected(engine, rows=ROWS):
-    return engine.score([Dialogue(row["id"], [Turn(**each) for each in row["turns"]]) for row in rows])
+    return engine.answer([DialogueRequest(turns=[Turn(**each) for each in row["turns"]]) for row in rows])
 
 
 def compare(found, results, scorer, digest):
-    turns = [(result, turn) for result in results for turn in result.turns]
+    turns = [(row["id"], turn) for row, result in zip(ROWS, results, strict=True) for turn in result.turns]
     assert len(found["turns"]) == len(turns)
-    for row, (result, turn) in zip(found["turns"], turns, strict=True):
+    for row, (name, turn) in zip(found["turns"], turns, strict=True):
         score = turn.scores[scorer]
-        assert (row["dialogue"], row["index"]) == (result.id, turn.index)
+        assert (row["dialogue"], row["index"]) == (name, turn.index)
         told = {name: row[f"{scorer}_{name}"] for name in ("value", "percentile", "label", "warnings", "model")}
         assert told == score.model_dump(include=set(told))
         assert dict(row[f"{scorer}_details"]) == score.details
@@ -39,36 +40,35 @@ def compare(found, results, scorer, digest):
         assert tokens == [score.tokens.used, score.tokens.dropped, score.tokens.truncated]
         assert row[f"{scorer}_digest"] == digest
     for row, result in zip(found["dialogues"], results, strict=True):
-        aggregate = result.aggregates[scorer].model_dump()
+        aggregate = result.dialogue[scorer].model_dump()
         assert {name: row[f"{scorer}_{name}"] for name in aggregate} == aggregate
 
 
 def test_a_table_holds_what_the_engine_says_with_a_model(tmp_path):
-    engine = EngineChoice(scorers=("engagement",)).open()
-    with engine:
-        found = scored(tmp_path, lambda: engine)
-        results = expected(engine)
-        compare(found, results, "engagement", engine.models["engagement"].digest)
+    choice = EngineChoice(scorers=("engagement",))
+    found = scored(tmp_path, choice.open)
+    with closing(choice.open()) as engine:
+        [model] = engine.models
+        compare(found, expected(engine), "engagement", model.digest)
     assert any(row["engagement_tokens_dropped"] or row["engagement_truncated"] for row in found["turns"])
     assert any(row["engagement_warnings"] for row in found["turns"])
 
 
-def engine_of(**scorers):
-    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    return Engine((), load=lambda _: loaded)
+def opening(**scorers):
+    """Opens an engine of these scorers."""
+    return lambda: engine_of({name: loaded_fake(scorer, name) for name, scorer in scorers.items()})
 
 
 def test_the_largest_legal_dialogues_of_a_block_are_scored_one_call_each(tmp_path):
     largest = [{"id": str(number), "turns": turns_of(*("ab " * 2666 for _ in range(1024)))} for number in range(2)]
     calls = []
 
-    class Watched(Engine):
-        def score(self, dialogues):
-            calls.append(len(dialogues))
-            return super().score(dialogues)
+    class Watched(WordEngine):
+        def answer(self, requests):
+            calls.append(len(requests))
+            return super().answer(requests)
 
-    with Watched((), load=lambda _: {"fake": loaded_fake(FakeScorer(), "fake")}) as engine:
-        found = scored(tmp_path, lambda: engine, [*largest, *dialogue_rows(3)])
+    found = scored(tmp_path, Watched, [*largest, *dialogue_rows(3)])
     assert calls == [1, 1, 3]
     assert [row["scored"] for row in found["dialogues"][:2]] == [512, 512]
 
@@ -79,33 +79,28 @@ def test_user_turns_have_rows_where_their_scorer_is_asked_and_what_none_can_scor
         {"id": "user", "turns": turns_of("a b c")},
         {"id": "none", "turns": []},
     ]
-    folders = [tmp_path / name for name in ("both", "alone")]
-    for folder in folders:
-        folder.mkdir()
-    with engine_of(fake=FakeScorer(), reaction=FakeReaction()) as engine:
-        found = scored(folders[0], lambda: engine, rows)
-    with engine_of(reaction=FakeReaction()) as engine:
-        alone = scored(folders[1], lambda: engine, rows)
+    found = scored(tmp_path / "both", opening(fake=FakeScorer(), reaction=FakeReaction()), rows)
+    alone = scored(tmp_path / "alone", opening(reaction=FakeReaction()), rows)
     told = [(row["index"], row["speaker"], row["fake_value"], row["reaction_signals"]) for row in found["turns"]]
     assert told == [
         (0, "user", None, ["pleased", "frustrated"]), (1, "system", 0.02, None), (3, "system", 0.01, None),
     ]  # fmt: skip
     assert [(row["dialogue"], row["scored"]) for row in found["dialogues"]] == [("both", 3)]
     refused = [(row["dialogue"], row["turn"], row["field"], row["reason"]) for row in found["set_aside"]]
-    assert refused == [(name, None, "turns", "there is no system turn to score") for name in ("user", "none")]
+    nothing = [("user", "there is no system turn to score"), ("none", "there is no turn that can be scored")]
+    assert refused == [(name, None, "turns", reason) for name, reason in nothing]
     assert [(row["dialogue"], row["index"]) for row in alone["turns"]] == [("both", 0), ("user", 0)]
-    assert [row["reason"] for row in alone["set_aside"]] == ["there is no user turn to score"]
+    assert [row["reason"] for row in alone["set_aside"]] == ["there is no turn that can be scored"]
 
 
 def test_the_cyclic_collector_rests_while_a_block_is_done_and_not_longer(tmp_path):
     seen = []
 
-    class Failing(Engine):
-        def score(self, dialogues):
+    class Failing(WordEngine):
+        def answer(self, requests):
             seen.append(gc.isenabled())
             raise OSError("no such thing")
 
-    loaded = {"fake": loaded_fake(FakeScorer(), "fake")}
-    with Failing((), load=lambda _: loaded) as engine, pytest.raises(OSError, match="no such thing"):
-        scored(tmp_path, lambda: engine, dialogue_rows(3))
+    with pytest.raises(OSError, match="no such thing"):
+        scored(tmp_path, Failing, dialogue_rows(3))
     assert (seen, gc.isenabled()) == ([False], True)

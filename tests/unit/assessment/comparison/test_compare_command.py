@@ -1,11 +1,10 @@
 """`turnscore compare`: files of scores, unscored dialogues, ratings; and what it refuses."""
 
 import json
-from unittest.mock import patch
 
 import numpy as np
 import pytest
-from support.files import write_lines
+from support.files import run_command, write_lines
 from turnscore_assessment import command_line
 from turnscore_assessment.comparison.comparison import read_score_file
 from turnscore_client._command.registry import app
@@ -100,10 +99,7 @@ def test_what_the_client_writes_is_what_is_read(tmp_path):
     for name, lines in (("a", rows), ("b", asked)):
         write_lines(tmp_path / f"{name}.jsonl", *lines)
         source, output = str(tmp_path / f"{name}.jsonl"), str(tmp_path / f"{name}-scored.jsonl")
-        with patch(
-            "turnscore_client._command.score.AsyncTurnScoreClient", lambda *_, **__: MockTurnScore().async_client()
-        ):
-            RUNNER.invoke(app, ["score", source, "--output", output])
+        run_command(MockTurnScore(), "score", source, "--output", output)
     dialogues = read_score_file(tmp_path / "a-scored.jsonl")
     assert [dialogue.name for dialogue in dialogues.scored] == ["d0", "d1", "d2", "d3"]
     assert dialogues.failed == 1

@@ -63,14 +63,14 @@ async def test_outcomes_keep_the_lines_order_and_a_slow_line_bounds_how_many_are
         assert (taken, gate.most_in_flight) == (9, 2)
         await gate.release("1")
         found = [await first, *[await anext(outcomes) for _ in range(7)]]
-    assert [line.number for line, _ in found] == list(range(1, 9))
-    assert [row["scores"]["engagement"]["value"] for _, row in found] == [*map(float, range(1, 9))]
+    assert [line.number for line, *_ in found] == list(range(1, 9))
+    assert [row["scores"]["engagement"]["value"] for _, row, _ in found] == [*map(float, range(1, 9))]
 
 
 async def rows_of(mock, patient, count=19):
     lines = [line_of({"response": str(number)}, number) for number in range(1, count + 1)]
     async with mock.async_client(max_retries=0) as client:
-        return [row async for _, row in score_lines(client, lines, None, patient, Limits())]
+        return [row async for _, row, _ in score_lines(client, lines, None, patient, Limits())]
 
 
 async def test_a_key_that_is_not_taken_any_more_stops_the_run_at_once():

@@ -103,8 +103,7 @@ DIALOGUE = {"turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "
 
 async def scored_row(mock, content, scorers=None, limits=None):
     async with mock.async_client(max_retries=0) as client:
-        _, row = await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
-        return row
+        return await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
 
 
 async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are_named(mock):

@@ -3,11 +3,10 @@
 import asyncio
 import gzip
 import json
+import os
 import re
 import signal
-import subprocess
-import sys
-import time
+from contextlib import suppress
 from importlib.metadata import entry_points
 from io import BytesIO
 from pathlib import Path
@@ -19,6 +18,7 @@ from support.files import run_command, write_lines
 from turnscore_client import InternalError, InvalidRequestError, OverloadedError
 from turnscore_client._command.score import FileJob, score_file
 from turnscore_client._files.rows import read_context, read_lines
+from turnscore_client._files.runs import StoppedError
 from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client._mock import MockAnswers
 from turnscore_client.testing import MockTurnScore
@@ -53,8 +53,7 @@ def failing(broken, asked=None):
 
 
 def rows_of(path):
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return [json.loads(line) for line in raw.splitlines()]
+    return lines_in(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
 
 
 def without_ids(rows):
@@ -139,25 +138,20 @@ def test_a_file_that_is_not_this_inputs_output_is_never_overwritten(tmp_path, te
 
 
 def test_a_run_that_is_ended_keeps_its_rows_and_says_so(tmp_path):
-    """In a process of its own, against nobody: SIGTERM while it waits."""
-    file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
-    program = "from turnscore_client._command import main; main()"
-    words = ["score", str(file), "--output", str(output), "--url", "http://127.0.0.1:9"]
-    running = subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not _handles(running.pid, signal.SIGTERM) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    running.terminate()
-    _, told = running.communicate(timeout=60)
-    assert running.returncode == 3
-    assert "stopped: interrupted; repeat the command to resume" in told
+    file, output = input_of(tmp_path, 99), tmp_path / "scores.jsonl"
 
+    def scores(request):
+        if request.response == "50":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return by_number(request)
 
-def _handles(pid, number):
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("SigCgt:"):
-            return bool(int(line.split()[1], 16) & 1 << (number - 1))
-    return False
+    before = signal.getsignal(signal.SIGTERM)
+    stopped = run(MockTurnScore(scores), file, "--output", output, code=3)
+    assert "stopped: interrupted; repeat the command to resume" in stopped.stderr
+    assert signal.getsignal(signal.SIGTERM) is before
+    done = len(rows_of(output))
+    assert 0 < done < 99
+    assert f"{done} lines are in" in run(MockTurnScore(by_number), file, "--output", output, code=0).stderr
 
 
 def test_a_dialogue_s_row_has_the_user_turns_signals_and_a_user_s_turn_is_a_line_of_its_own(tmp_path):
@@ -197,12 +191,6 @@ def test_lines_that_failed_are_asked_again_and_no_others(tmp_path, name):
     rows = rows_of(output)
     assert [row["line"] for row in rows] == [*range(1, 10)]
     assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 10 for n in range(1, 10)]
-
-
-def test_a_scorer_that_there_is_not_is_refused_before_anything_is_written(tmp_path):
-    file, output = input_of(tmp_path, 2), tmp_path / "scores.jsonl"
-    refused = run(MockTurnScore(), file, "--output", output, "--scorers", "qualty")
-    assert (refused.exit_code, "no such scorer: qualty" in refused.stderr, output.exists()) == (2, True, False)
 
 
 @pytest.mark.parametrize("name", ["context", "turns"])
@@ -267,7 +255,7 @@ def test_a_pipe_s_failed_lines_are_not_asked_again_and_those_behind_them_are(tmp
     def pipe(raw):
         monkeypatch.setattr("turnscore_client._files.rows.sys.stdin", SimpleNamespace(buffer=BytesIO(raw)))
         mock = failing({"2"}, asked)
-        job = FileJob(file=Path("-"), output=output, scorers=None, concurrency=2, clock=mock.clock)
+        job = FileJob(file=Path("-"), output=output, scorers=None, concurrency=2)
         return asyncio.run(score_file(mock.async_client(max_retries=0), job))
 
     assert pipe(b"".join(lines[:4])) == 1
@@ -364,11 +352,7 @@ def test_a_speaker_may_have_a_line_of_its_own(tmp_path, text, said):
 OTHER_LAYOUTS = [
     ("a.txt", b"hello\n", "a.txt, line 1: a dialogue begins with its speaker"),
     ("a.txt", b"User: hi\nBot: \xff\n", "a.txt, line 2: is not UTF-8"),
-    (
-        "a.csv",
-        b"context,reply\nhi,ho\n",
-        "a.csv, line 1: the header names no column `response`; it names context, reply",
-    ),
+    ("a.csv", b"context,reply\nhi,ho\n", "line 1: the header names no column `response`; it names context, reply"),
     ("a.csv", b"", "a.csv, line 1: the header names no column `response`"),
     ("a.csv", b"response\n\xff\n", "is no CSV in UTF-8"),
     ("a.csv", b'response\n"' + b"x" * 65_536_001 + b'"\n', "is no CSV in UTF-8: field larger than field limit"),
@@ -425,10 +409,11 @@ async def test_two_runs_on_one_output_never_write_a_row_twice(tmp_path, name, ot
             raise UndeliveredError("stopped here")
 
     refused = []
-    await score_file(first.async_client(max_retries=0), job_of(file, output, first, deliver=deliver))
+    with suppress(StoppedError):
+        await score_file(first.async_client(max_retries=0), job_of(file, output, deliver=deliver))
     assert refused == ([] if begins == "after it has ended" else ["is being written by another run"])
     assert len(rows_of(output)) == (40 if other == "ends" else 29)
-    await score_file(second.async_client(max_retries=0), job_of(file, output, second))
+    await score_file(second.async_client(max_retries=0), job_of(file, output))
     assert [row["line"] for row in rows_of(output)] == list(range(1, 41))
 
 
@@ -436,14 +421,14 @@ def by_number(request):
     return {"engagement": float(request.response) / 1000}
 
 
-def job_of(file, output, mock, deliver=None):
-    return FileJob(file=file, output=output, scorers=None, concurrency=4, clock=mock.clock, deliver=deliver)
+def job_of(file, output, deliver=None):
+    return FileJob(file=file, output=output, scorers=None, concurrency=4, deliver=deliver)
 
 
 async def refusal_of(mock, file, output):
     """What a second run says when it is begun now."""
     with pytest.raises(BadParameter) as refused:
-        await score_file(mock.async_client(max_retries=0), job_of(file, output, mock))
+        await score_file(mock.async_client(max_retries=0), job_of(file, output))
     return refused.value.message.split(": ", 1)[1]
 
 
@@ -522,14 +507,84 @@ def test_an_output_of_other_scorers_is_refused_and_kept(tmp_path):
     run(mock, file, "-o", output, "--scorers", "quality", code=0)
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["--fail-on", "low", "--scorers", "engagement"], "engagement gives no labels, .* with labels: quality"),
-        (["--fail-under", "qualty=0.4"], "no such scorer: qualty; there are engagement, quality"),
-    ],
-)
+UNMET = [
+    (["--fail-on", "low", "--scorers", "engagement"], "engagement gives no labels, .* with labels: quality"),
+    (["--fail-under", "qualty=0.4"], "no such scorer: qualty; there are engagement, quality"),
+    (["--scorers", "qualty"], "no such scorer: qualty; there are engagement, quality"),
+    (["--engine", "http://a.test", "--models", "a"], "--models: is for an engine"),
+]
+
+
+@pytest.mark.parametrize(("words", "reason"), UNMET)
 def test_a_demand_that_no_score_can_meet_is_a_usage_error(tmp_path, words, reason):
     mock = MockTurnScore({"quality": 0.5, "engagement": 0.5}, thresholds={"quality": 0.15})
-    refused = run(mock, input_of(tmp_path, 1), *words, code=2)
+    refused = run(mock, input_of(tmp_path, 1), "-o", tmp_path / "scores.jsonl", *words, code=2)
     assert re.search(reason, " ".join(refused.stderr.replace("│", " ").split()))
+    assert not (tmp_path / "scores.jsonl").exists()
+
+
+LINES = [
+    '{"id": 1, "context": [{"speaker": "user", "text": "hi"}], "response": "hello"}',
+    "this is no JSON",
+    '{"id": 3, "turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]}',
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    return write_lines(tmp_path / "dialogue.jsonl", *LINES)
+
+
+def lines_in(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_one_line_goes_out_for_each_line_in_and_a_bad_one_fails_alone(mock, file):
+    result = run(mock, file)
+    first, second, third = lines_in(result.stdout)
+    assert (first["id"], first["line"], first["scores"]["engagement"]["value"]) == (1, 1, 0.5)
+    assert (second["line"], second["error"]["code"]) == (2, "invalid_request")
+    assert (third["id"], third["line"], third["dialogue"]["engagement"]["mean"]) == (3, 3, 0.5)
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("blank", ["", "   ", "\t\r"])
+def test_a_blank_line_is_skipped_and_counted_in_the_line_numbers(mock, file, blank):
+    file.write_text(f"{LINES[0]}\n{blank}\n{LINES[2]}\n{blank}\n")
+    result = run(mock, file)
+    assert [line["line"] for line in lines_in(result.stdout)] == [1, 3]
+    assert "scored 2 of 2 lines" in result.stderr
+    assert result.exit_code == 0
+
+
+def test_options_reach_the_client_and_the_requests(mock, file):
+    mock.scores = {"engagement": 0.5, "fed": 0.1}
+    arguments = ["--url", "http://there:1", "--api-key", "k", "--timeout", "3", "--scorers", "fed, engagement"]
+    run(mock, file, *arguments)
+    scored = [request for request in mock.requests if request.path == "/v1/score"]
+    assert (scored[0].body["scorers"], scored[0].body["deadline_ms"]) == (["fed", "engagement"], 3000)
+    assert (scored[0].headers["authorization"], scored[0].headers["host"]) == ("Bearer k", "there:1")
+
+
+USAGE_ERRORS = [
+    ["score"], ["score", "missing.jsonl"], ["score", "{file}", "--concurrency", "0"],
+    ["score", "{file}", "--scorers", "fed,,"], ["score", "{file}", "--url", "nowhere"],
+    ["score", "{file}", "--output", "{file}"], ["score", "{file}", "--output", "{folder}"],
+    ["info", "--url", "nowhere"], ["rate"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", USAGE_ERRORS)
+def test_a_usage_error_has_exit_code_two_and_touches_nothing(mock, file, tmp_path, arguments):
+    before = file.read_text()
+    result = run_command(mock, *(argument.format(file=file, folder=tmp_path) for argument in arguments))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert file.read_text() == before
+
+
+def test_models_are_listed_as_a_table_and_as_json(mock):
+    table = run_command(mock, "info")
+    assert "engagement:0.0.0" in table.stdout
+    as_json = run_command(mock, "info", "--json")
+    assert json.loads(as_json.stdout)["models"][0]["scorer"] == "engagement"

@@ -36,7 +36,8 @@ def test_the_engine_computes_quality_and_all_criteria_in_one_pass_to_the_same_bi
         with Engine([each.folder for each in models], threads=1, concurrent_batches=1) as engine:
             passes.clear()
             [found] = engine.score([Dialogue("a", TURNS)])
-        return {name: [turn.scores[name].value for turn in found.turns] for name in engine.models}
+        names = [each.scorer for each in engine.models]
+        return {name: [turn.scores[name].value for turn in found.turns] for name in names}
 
     together = values(*bundles)
     distinct = len({(tuple(each.text for each in TURNS[:place]), TURNS[place].text) for place in range(1, 12, 2)})
