@@ -92,12 +92,17 @@ def find_resampled_p(resampled: ArrayLike, units: int) -> float:
     return float(2 * scipy.stats.t.cdf(tail, units - 1))
 
 
+def split_rounds(rounds: int, size: int) -> list[int]:
+    """How many of the rounds, each of so many numbers, are drawn together."""
+    step = max(1, DRAWS_AT_ONCE // size)
+    return [min(step, rounds - start) for start in range(0, rounds, step)]
+
+
 def draw_counts(units: int, rounds: int, seed: int) -> Iterator[Floats]:
     """How often each unit is drawn, with replacement, a row per resample; some resamples at a time."""
     generator = np.random.default_rng(seed)
-    step = max(1, DRAWS_AT_ONCE // units)
-    for start in range(0, rounds, step):
-        drawn = (generator.integers(0, units, units) for _ in range(min(step, rounds - start)))
+    for count in split_rounds(rounds, units):
+        drawn = (generator.integers(0, units, units) for _ in range(count))
         yield np.array([np.bincount(each, minlength=units) for each in drawn], dtype=np.float64)
 
 

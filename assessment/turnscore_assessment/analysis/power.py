@@ -18,7 +18,7 @@ from typer import Option
 from turnscore_assessment.command_line import SeedOption
 from turnscore_assessment.comparison.difference import LEVEL, POWER, find_needed_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Flags, Floats
+from turnscore_assessment.figures import Flags, Floats, split_rounds
 from turnscore_assessment.ratings.rating_file import OVERALL, RatingFile, RatingTable, RatingUnit, group_rows
 from turnscore_assessment.ratings.scoring import check_pair, choose_column, judge_study
 
@@ -100,7 +100,6 @@ def _collect(table: RatingTable, column: Floats, system: int, passing: Flags) ->
 
 
 MOST_WORKERS = 5000  # Most workers: a plan that needs more is reported as such.
-DRAWS_AT_ONCE = 2_000_000  # Numbers drawn together. Chosen: some 50 MB of memory.
 CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # Shares of the needed workers at which the power is shown.
 CERTAINTY = 1.96
 FEWEST_WORKERS = 3  # Fewest workers. Specified: of two, a t-test shows next to nothing.
@@ -199,9 +198,8 @@ def simulate_power(pilot: Pilot, workers: int, difference: float, asked: PowerOp
     generator, simulations = np.random.default_rng(asked.seed), asked.simulations
     shift = difference - pilot.difference
     seen = wrong = 0
-    step = max(1, DRAWS_AT_ONCE // (workers * asked.dialogues))
-    for start in range(0, simulations, step):
-        statistics, edges = _test(pilot, min(step, simulations - start), workers, shift, asked, generator)
+    for studies in split_rounds(simulations, workers * asked.dialogues):
+        statistics, edges = _test(pilot, studies, workers, shift, asked, generator)
         right = statistics if difference >= 0 else -statistics
         seen += int((right > edges).sum())
         wrong += int((right < -edges).sum())

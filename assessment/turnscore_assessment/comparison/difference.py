@@ -17,7 +17,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.figures import Floats, Interval, compute_auc
+from turnscore_assessment.figures import Floats, Interval, compute_auc, split_rounds
 
 MOST_DIALOGUES = 1_000_000  # Chosen: a difference that needs more is reported as too small to look for.
 LEVEL = 0.05
@@ -76,7 +76,6 @@ ROUNDS = 2000  # Arrangements drawn. Chosen: a p of .05 is then known to .005 ei
 # Fewest dialogues of each system: three of each can be arranged in 20 ways, so that p is never below .1.
 LEAST_DIALOGUES = 4
 LEAST_PAIRS = 6  # Fewest pairs: five can be exchanged in 32 ways, so that p is never below .06.
-DRAWS_AT_ONCE = 2_000_000  # Numbers drawn together. Chosen: some 50 MB of memory.
 ROUNDING = 1e-12  # Share of a value below which a spread is rounding. Chosen: float64 leaves about 1e-16.
 # How far the interval's end is looked for, in multiples of the largest score. Chosen: with as many dialogues as
 # LEAST_DIALOGUES and 70 arrangements, every end is found.
@@ -196,7 +195,7 @@ def _draw_groups(is_x: Floats, rounds: int, generator: np.random.Generator) -> I
         yield every
         return
     yield is_x[None]
-    for count in _split_rounds(rounds, size):
+    for count in split_rounds(rounds, size):
         yield generator.permuted(np.tile(is_x, (count, 1)), axis=1)
 
 
@@ -206,13 +205,8 @@ def _draw_signs(size: int, rounds: int, generator: np.random.Generator) -> Itera
         yield ((np.arange(2**size)[:, None] >> np.arange(size)) & 1).astype(np.float64)
         return
     yield np.zeros((1, size))
-    for count in _split_rounds(rounds, size):
+    for count in split_rounds(rounds, size):
         yield generator.integers(0, 2, (count, size)).astype(np.float64)
-
-
-def _split_rounds(rounds: int, size: int) -> list[int]:
-    step = max(1, DRAWS_AT_ONCE // size)
-    return [min(step, rounds - start) for start in range(0, rounds, step)]
 
 
 def _share_beyond(statistics: Floats) -> float:

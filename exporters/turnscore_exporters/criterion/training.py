@@ -4,12 +4,10 @@ The head that ships is the one that was measured: it learns from the dialogues o
 thresholds and learning curve come from the others.
 """
 
-import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +55,7 @@ from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import CriterionTrainOptions
 from turnscore_exporters.quality.bundle import GRAPH
+from turnscore_exporters.training.loop import describe_run
 
 HEAD_FILE, CARD_FILE, LENGTH = "criterion.npz", "card.md", "length"
 GOOD_FROM, BAD_UP_TO = 0.625, 0.375  # Of a mark as 0 to 1, as quality's thresholds: 3.5 and 2.5 of 5.
@@ -358,18 +357,16 @@ def _write(
         self_test=older.self_test,
         token_limit=older.token_limit,
         options=described.model_dump(mode="json"),
-        training={
-            "encoder": older.reference,
-            "data": [path.name for path in options.files],
-            "rubric": ", ".join(sorted(judged.rubrics)),
-            "judges": sorted(judged.judges),
-            "rows": {split: int(judged.part(split).sum()) for split in PARTS},
-            "penalty": head.penalty,
-            "deep": None if learned.deep is None else learned.deep.recipe,
-            "command": _command_of(options),
-            "date": datetime.now(UTC).date().isoformat(),
-            "python": platform.python_version(),
-        },
+        training=describe_run(
+            _command_of(options),
+            encoder=older.reference,
+            data=[path.name for path in options.files],
+            rubric=", ".join(sorted(judged.rubrics)),
+            judges=sorted(judged.judges),
+            rows={split: int(judged.part(split).sum()) for split in PARTS},
+            penalty=head.penalty,
+            deep=None if learned.deep is None else learned.deep.recipe,
+        ),
         agreement={"report": jsonable(report)},
         licence=options.licence,
     )
