@@ -16,8 +16,7 @@ from turnscore_core.inference.onnx_backend import DeviceError
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core has a process of tests already
 # The same examples each time; how long they take says more of the machine than of the code.
 _SLOW = [HealthCheck.too_slow]
-STEADY = settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW)
-settings.register_profile("steady", STEADY)
+settings.register_profile("steady", max_examples=60, deadline=None, derandomize=True, suppress_health_check=_SLOW)
 settings.load_profile("steady")
 
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from turnscore_client._files.rows import RowOutput, open_rows, rows_in
 
@@ -29,7 +29,6 @@ def content(path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40)
 @given(share=st.floats(0, 1))
 def test_a_file_that_breaks_off_anywhere_keeps_its_whole_rows_and_goes_on(tmp_path_factory, name, share):
     path = tmp_path_factory.mktemp("cut") / name
