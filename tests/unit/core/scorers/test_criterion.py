@@ -25,7 +25,7 @@ def test_a_criterion_says_what_its_head_says(bundles):
     asked = [load_scorer(each, "fp32") for each in bundles]
     assert [each.kind for each in asked] == ["quality", "on_topic", "off_topic"]
     assert len({each.pass_key for each in asked}) == 1
-    [turn] = [asked[0].trim(each) for each in asked[0].tested[:1]]
+    turn = asked[0].tested[0]
     quality, on_topic, off_topic = (score_turns(each, [turn])[0] for each in asked)
     assert on_topic.value == pytest.approx(quality.details["relevant"], abs=1e-6)
     assert off_topic.value == pytest.approx(1 - on_topic.value)
