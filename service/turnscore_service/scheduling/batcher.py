@@ -247,17 +247,17 @@ class Batcher:
         started_at = time.monotonic()
         number = batch[0].number
         self._running.add(number)
-        rows = widest = real = items = 0
+        rows = widest = real = items = scored = 0
         for entry in batch:
             self._queue_seconds.observe(started_at - entry.arrived_at)
             rows, widest = rows + entry.rows, max(widest, entry.padded_width)
             real, items = real + entry.real, items + entry.turns
+            scored += entry.real if entry.pack.answers else 0
         if items:  # a batch that only reads ahead has none
             self._batch_items.observe(items)
         self._batch_tokens.observe(rows * widest)
         self._batch_padding.observe(1 - real / (rows * widest))
         work = self._stage.run(self._score_timed, [entry.pack for entry in batch])
-        scored = sum([entry.real for entry in batch if entry.pack.answers])
         work.add_done_callback(partial(self._deliver, batch, scored, started_at))
 
     def _deliver(

@@ -81,9 +81,9 @@ class InFlight:
     """What computes it, each with all the work that it does; of that, what is not wanted any more may be missing."""
 
     def leave(self, *, expired: bool = False) -> None:
-        """A turn no longer waits for it; `expired`: because its time ran out."""
+        """A turn no longer waits for it before it is done; `expired`: because its time ran out."""
         self.waiting -= 1
-        if self.waiting or self.is_done:
+        if self.waiting:
             return
         for works, future in self.computed_by:
             while works and (works[-1].is_done or not works[-1].waiting):  # never wanted again: each is looked at once
@@ -192,7 +192,8 @@ class PendingTurn:
     def leave(self) -> None:
         """Waits for nothing any more."""
         for work in self.works:
-            work.leave()
+            if not work.is_done:
+                work.leave()
         self.works, self.own = [], None
         for each in self.scores:
             each.waits_for = ()  # which would keep each other, and the scorer
@@ -289,7 +290,6 @@ class ScoringJob:
     """
 
     runtime: ScorerRuntime
-    """It computes for the scorers."""
     works: Sequence[InFlight]
     reservation: Reservation
     """What it holds for the scorer is given back when nothing of the job is being computed any more."""
@@ -584,9 +584,8 @@ class Scheduler:
 
 
 def _end_reading(runtime: ScorerRuntime, reservation: Reservation, reading: "asyncio.Future[PackScores]") -> None:
-    _ = (
-        reading.cancelled() or reading.exception()
-    )  # the batcher has logged it; the turn is read again when it is scored
+    if not reading.cancelled():
+        reading.exception()  # the batcher has logged it; the turn is read again when it is scored
     reservation.release(runtime.loaded.name)
     runtime.jobs.end()
 
