@@ -186,33 +186,29 @@ def score(
     """
     if turns_column is not None and messages_column is not None:
         raise typer.BadParameter("give either --messages-column or --turns-column", param_hint="--messages-column")
-    if runs.is_service(engine):
-        runs.refuse_options(ctx, _OF_ENGINES, "is for an engine of your own, not for a service")
-    else:
-        runs.refuse_options(ctx, _OF_SERVICE, "needs a service's address in --engine")
     columns = Columns(
         row=row, id=id_column, turns=turns_column, messages=messages_column, speaker=speaker_column, text=text_column,
         order=order_column, speakers=_read_speakers(speakers), system=system_column, day=day_column,
     )  # fmt: skip
     asked, named = runs.split_names(scorers, "--scorers"), runs.split_names(models, "--models")
     options = _read_options(scorer_options)
-    choice = work.EngineChoice(
-        models=named, scorers=asked, options=options, device=device,
-        max_batch_tokens=max_batch_tokens, redis=_read_redis(redis), namespace=_read_namespace(redis_namespace),
-    )  # fmt: skip
-    if runs.is_service(engine):
+    if is_service := runs.is_service(engine):
+        runs.refuse_options(ctx, _OF_ENGINES, "is for an engine of your own, not for a service")
         client = runs.open_client(engine, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
-        most = concurrency or _defaults.CONCURRENCY
+        most, workers = concurrency or _defaults.CONCURRENCY, 1
         patient = scoring.patient_with(client, asked, most, (timeout, wait), options=options or None)
         open_engine: Callable[[], BlockEngine] = partial(work.ServiceEngine, client, patient, asked)
-        workers = 1
     else:
-        open_engine = choice.open
+        runs.refuse_options(ctx, _OF_SERVICE, "needs a service's address in --engine")
+        open_engine = work.EngineChoice(
+            models=named, scorers=asked, options=options, device=device, max_batch_tokens=max_batch_tokens,
+            redis=_read_redis(redis), namespace=_read_namespace(redis_namespace),
+        ).open  # fmt: skip
     run_elsewhere = _choose_elsewhere(ctx, engine, address, workers, device)
     with runs.reported_errors(
         files.CorpusError, BundleError, DeviceError, refusals=(files.BadColumnsError, OptionsError)
     ):
-        if not runs.is_service(engine):
+        if not is_service:
             choose_bundles(named, asked)  # what is wrong with it is found before anything is read
         files.refuse_within(inputs, output)
         job = CorpusJob(

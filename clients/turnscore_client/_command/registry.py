@@ -69,8 +69,8 @@ def find_engine(name: str) -> Any:
         try:
             return _import(entry)
         except ModuleNotFoundError as error:
-            missing = f"{name} needs {error.name}, which is not installed: install {KNOWN_ENGINES.get(name)}"
-            raise typer.BadParameter(missing, param_hint="--engine") from None
+            told = f"{name} needs {error.name}, which is not installed: install {KNOWN_ENGINES.get(name)}"
+            raise typer.BadParameter(told, param_hint="--engine") from None
     known = f"is of {KNOWN_ENGINES[name]}, which is not installed" if name in KNOWN_ENGINES else "is no engine"
     raise typer.BadParameter(f"{name} {known}; a service's address has ://", param_hint="--engine")
 

@@ -32,8 +32,7 @@ class FileJob:
     output: Path
     scorers: list[str] | None
     concurrency: int
-    timeout_seconds: float = _defaults.TIMEOUT_SECONDS
-    wait_seconds: float = _defaults.WAIT_SECONDS
+    times: tuple[float, float] = (_defaults.TIMEOUT_SECONDS, _defaults.WAIT_SECONDS)  # for a call, and for a service
     # Gets every row in order before it is written. What the output holds was delivered; after a crash the rows that
     # were in flight are delivered again, so let the receiver know a row by its `line`. UndeliveredError stops the run.
     deliver: Callable[[rows.Row], Awaitable[None]] | None = None
@@ -60,7 +59,7 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
     stopped: runs.StoppedError | None = None
     async with client:
         with _open(job.output) as output:
-            lines, made = _lines_left(job, output, summary), summary.asked
+            lines = _lines_left(job, output, summary)
             known: Iterator[rows.Row] = iter(())
             # What a pipe gave is read, and does not come again.
             is_again = summary.to_ask_again > 0 and rows.is_file(job.file) and job.file.is_file()
@@ -68,22 +67,14 @@ async def score_file(client: AsyncCalls, job: FileJob) -> int:
                 how = " and are asked again" if is_again else "; asking them again needs a file instead of a pipe"
                 typer.echo(f"turnscore: {summary.to_ask_again} lines in {job.output} failed{how}", err=True)
             if is_again:
-                lines, known, summary = rows.read_lines(job.file), output.rows(), scoring.Summary()
-            times = job.timeout_seconds, job.wait_seconds
-            patient = scoring.patient_with(client, job.scorers, job.concurrency, times)
-            loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            assert task is not None
+                lines, known, summary = rows.read_lines(job.file), output.rows(), scoring.Summary(asked=summary.asked)
+            patient = scoring.patient_with(client, job.scorers, job.concurrency, job.times)
             try:
-                with (
-                    runs.interruptible(lambda *_: loop.call_soon_threadsafe(task.cancel)),
-                    output.rewriting() if is_again else nullcontext(output) as written,
-                ):
-                    await _score_left(client, job, lines, made, _finder_in(known), written, patient, summary)
+                with output.rewriting() if is_again else nullcontext(output) as written:
+                    left = _score_left(client, job, lines, _finder_in(known), written, patient, summary)
+                    await runs.until_stopped(left)
             except runs.StoppedError as error:
                 stopped = error
-            except asyncio.CancelledError:
-                stopped = runs.StoppedError("interrupted")
-                task.uncancel()
     summary.show(clock.now() - began_at, Console(stderr=True))
     if stopped is not None:
         raise stopped
@@ -99,14 +90,13 @@ async def _score_left(
     client: AsyncCalls,
     job: FileJob,
     lines: Iterator[rows.Line],
-    made: set[str],
     find: Callable[[rows.Line], rows.Row | None],
     output: rows.RowOutput,
     patient: scoring.Patient,
     summary: scoring.Summary,
 ) -> None:
     models, scored = await scoring.read_models(client, patient), 0
-    _check_scorers(job, models, made)
+    _check_scorers(job, models, summary.asked)
     if summary.rows:
         typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
     output.begin()
@@ -286,8 +276,7 @@ def score(
         output=output,
         scorers=names,
         concurrency=concurrency or (_defaults.ENGINE_CONCURRENCY if is_local else _defaults.CONCURRENCY),
-        timeout_seconds=timeout,
-        wait_seconds=wait,
+        times=(timeout, wait),
         deliver=None if tool is None else tool.deliver,
         demands=demands,
         junit=junit,

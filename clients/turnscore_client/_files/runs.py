@@ -2,12 +2,12 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn, Protocol, cast
+from typing import Annotated, Any, NoReturn, Protocol, TypeVar, cast
 
 import turnscore_wire as wire
 import typer
@@ -20,6 +20,8 @@ from turnscore_client._calls import Call, R
 from turnscore_client._errors import TurnScoreError, error_from_reply
 from turnscore_client._options import Clock, Tls
 from turnscore_client._retry import Attempts
+
+T = TypeVar("T")
 
 STOPPED = 3  # the exit code of a run that the same command resumes
 
@@ -178,6 +180,23 @@ def interruptible(stop: Callable[[int, FrameType | None], object]) -> Iterator[N
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+async def until_stopped(work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns. Raises StoppedError where SIGINT or SIGTERM came."""
+    loop, task, is_stopped = asyncio.get_running_loop(), asyncio.create_task(work), False
+
+    # A KeyboardInterrupt would be raised anywhere, and pydantic makes another error of it.
+    def stop(*_: object) -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        loop.call_soon_threadsafe(task.cancel)
+
+    with interruptible(stop):
+        await asyncio.wait([task])
+    if is_stopped:
+        raise StoppedError("interrupted")
+    return task.result()
 
 
 @contextmanager

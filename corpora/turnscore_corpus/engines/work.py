@@ -18,7 +18,7 @@ from multiprocessing import connection
 
 import turnscore_wire as wire
 from turnscore_client import AsyncTurnScoreClient, NotFoundError, ServiceError, TurnScoreError
-from turnscore_client._files.runs import Reply, Request, StoppedError
+from turnscore_client._files.runs import Reply, Request, StoppedError, until_stopped
 from turnscore_client._files.scoring import Patient, in_order, read_models
 from turnscore_client._options import Options
 from turnscore_core.engine import Engine, SharedScores, choose_bundles
@@ -48,7 +48,6 @@ def resting_collector() -> Iterator[None]:
 # Characters that are scored in one call: one of the largest dialogues is twice that, a block of common ones a fifth.
 # The memory of a call is in proportion to it.
 MOST_CHARS = 4_000_000
-
 
 _reader = RecordReader()
 
@@ -139,18 +138,15 @@ class ServiceEngine:
     code_versions: Mapping[str, str] = {}  # the service does not say
 
     def __init__(self, client: AsyncTurnScoreClient, patient: Patient, scorers: Sequence[str] | None) -> None:
-        """Waits for the service; the patient's probe asks what will be asked.
-
-        Raises StoppedError, and the TurnScoreError of scorers or options that the service refuses.
-        """
+        """Waits for the service. Raises StoppedError, and the TurnScoreError of scorers or options that it refuses."""
         self._client = client
         self._patient = patient
         self.turns_computed = 0
         self._runner = asyncio.Runner()
         try:
-            found = self._runner.run(read_models(client, patient))
+            found = self._runner.run(until_stopped(read_models(client, patient)))
             if patient.probe is not None:
-                self._runner.run(patient.ask(patient.probe))
+                self._runner.run(until_stopped(patient.ask(patient.probe)))
         except BaseException:
             self.close()
             raise
@@ -158,14 +154,14 @@ class ServiceEngine:
         self.models = [each for each in found.models if (each.scorer in scorers if scorers else each.is_default)]
 
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
-        """A reply for each, in order. Raises StoppedError where the service does not answer, or with other models."""
+        """A reply for each, in order. Raises StoppedError where the service gives none, or another model's."""
 
         async def ask_all() -> list[Reply]:
             asked = in_order((self._ask(each) for each in requests), self._patient.pace)
             async with aclosing(asked):
                 return [reply async for reply in asked]
 
-        return self._runner.run(ask_all())
+        return self._runner.run(until_stopped(ask_all()))
 
     async def _ask(self, request: Request) -> Reply:
         ask = partial(self._client.score_dialogue, request.turns, scorers=request.scorers, options=request.options)

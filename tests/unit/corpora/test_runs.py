@@ -233,7 +233,9 @@ def test_a_running_service_answers_blocks_and_the_same_command_goes_on(tmp_path)
 
     def scores(request):
         said.append(request.response)
-        if len(said) == 16:
+        if len(said) == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if len(said) == 18:
             mock.break_next(times=100)
         if request.response == "broken":
             raise InternalError("the model failed")
@@ -246,8 +248,9 @@ def test_a_running_service_answers_blocks_and_the_same_command_goes_on(tmp_path)
     assert (refused.exit_code, "the API key is wrong" in refused.stderr) == (3, True)
     assert "no such scorer is loaded" in run_command(mock, *words, "--scorers", "qualty").stderr
     assert not (tmp_path / "out" / "job.json").exists()
-    stopped = run_command(mock, *words, "--wait", 5)
-    assert (stopped.exit_code, "took no line for 5 s" in stopped.stderr) == (3, True)
+    for reason in ("interrupted", "the service took no line for 5 s"):
+        stopped = run_command(mock, *words, "--wait", 5)
+        assert (stopped.exit_code, f"stopped: {reason}" in stopped.stderr) == (3, True)
     done = len(list((tmp_path / "out" / "manifests").iterdir()))
     mock._planned.clear()
     resumed = run_command(mock, *words)
@@ -255,6 +258,11 @@ def test_a_running_service_answers_blocks_and_the_same_command_goes_on(tmp_path)
     found = content_of(tmp_path / "out")
     assert [(row["dialogue"], row["code"]) for row in found["set_aside"]] == [("row 13", "internal")]
     assert [row["dialogue"] for row in found["dialogues"]] == [f"d{number}" for number in range(12)]
+    with mock.client() as client:
+        mock.answer_next(200, client.models().model_dump_json().replace(":0.0.0", ":9.0.0").encode())
+    stopped = run_command(mock, *words[:3], tmp_path / "other", *words[4:])
+    told = "stopped: the service answered with engagement:0.0.0, and the output is of engagement:9.0.0"
+    assert (stopped.exit_code, told in stopped.stderr) == (3, True)
 
 
 POOLS = [

@@ -1,7 +1,6 @@
 """The numbers in the tables are the engine's, to the bit, with models and without."""
 
 import gc
-from contextlib import closing
 
 import pytest
 from support.corpora import WordEngine, content_of, dialogue_rows, job_of, turns_of, write_lines
@@ -23,33 +22,24 @@ def scored(folder, open_engine, rows=ROWS):
     return content_of(folder / "out")
 
 
-def expected(engine, rows=ROWS):
-    return engine.answer([DialogueRequest(turns=[Turn(**each) for each in row["turns"]]) for row in rows])
-
-
-def compare(found, results, scorer, digest):
-    turns = [(row["id"], turn) for row, result in zip(ROWS, results, strict=True) for turn in result.turns]
-    assert len(found["turns"]) == len(turns)
-    for row, (name, turn) in zip(found["turns"], turns, strict=True):
-        score = turn.scores[scorer]
-        assert (row["dialogue"], row["index"]) == (name, turn.index)
-        told = {name: row[f"{scorer}_{name}"] for name in ("value", "percentile", "label", "warnings", "model")}
-        assert told == score.model_dump(include=set(told))
-        assert dict(row[f"{scorer}_details"]) == score.details
-        tokens = [row[f"{scorer}_{name}"] for name in ("tokens_used", "tokens_dropped", "truncated")]
-        assert tokens == [score.tokens.used, score.tokens.dropped, score.tokens.truncated]
-        assert row[f"{scorer}_digest"] == digest
-    for row, result in zip(found["dialogues"], results, strict=True):
-        aggregate = result.dialogue[scorer].model_dump()
-        assert {name: row[f"{scorer}_{name}"] for name in aggregate} == aggregate
-
-
 def test_a_table_holds_what_the_engine_says_with_a_model(tmp_path):
     choice = EngineChoice(scorers=("engagement",))
     found = scored(tmp_path, choice.open)
-    with closing(choice.open()) as engine:
+    with choice.open() as engine:
         [model] = engine.models
-        compare(found, expected(engine), "engagement", model.digest)
+        replies = engine.answer([DialogueRequest(turns=[Turn(**each) for each in row["turns"]]) for row in ROWS])
+    turns = [(row["id"], turn) for row, reply in zip(ROWS, replies, strict=True) for turn in reply.turns]
+    for row, (name, turn) in zip(found["turns"], turns, strict=True):
+        score = turn.scores["engagement"]
+        assert (row["dialogue"], row["index"], row["engagement_digest"]) == (name, turn.index, model.digest)
+        told = {name: row[f"engagement_{name}"] for name in ("value", "percentile", "label", "warnings", "model")}
+        assert told == score.model_dump(include=set(told))
+        assert dict(row["engagement_details"]) == score.details
+        tokens = [row[f"engagement_{name}"] for name in ("tokens_used", "tokens_dropped", "truncated")]
+        assert tokens == [score.tokens.used, score.tokens.dropped, score.tokens.truncated]
+    for row, reply in zip(found["dialogues"], replies, strict=True):
+        aggregate = reply.dialogue["engagement"].model_dump()
+        assert {name: row[f"engagement_{name}"] for name in aggregate} == aggregate
     assert any(row["engagement_tokens_dropped"] or row["engagement_truncated"] for row in found["turns"])
     assert any(row["engagement_warnings"] for row in found["turns"])
 
