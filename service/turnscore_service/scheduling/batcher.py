@@ -155,10 +155,10 @@ class Batcher:
         waste = loaded.budget.waste
         self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_padding_ratio or waste.most))
         self._stage = SupervisedExecutor(loaded.name, self._concurrent_batches, loaded.run_sample, watch)
-        self._running: set[int] = set()
+        self.running = 0  # batches in the runtime
         self._pace: float | None = None  # seconds a slot takes for one token
         self._numbers = count()
-        self._is_fill_due = False
+        self._is_start_due = False
         self._is_stopped = False
         self._is_replaced = False
         self._idle = asyncio.Event()
@@ -197,11 +197,6 @@ class Batcher:
         """Packs that wait for a slot."""
         return len(self._queue.by_width)
 
-    @property
-    def running(self) -> int:
-        """Batches in the runtime."""
-        return len(self._running)
-
     def seconds_per_token(self) -> float | None:
         """Seconds that one more token adds to the queue, at the latest pace; None before the first batch."""
         return None if self._pace is None else self._pace / self._concurrent_batches
@@ -225,28 +220,27 @@ class Batcher:
 
     def _start_batches_soon(self) -> None:
         """One tick later, so that the turns of one request meet in one batch."""
-        if not self._is_fill_due:
-            self._is_fill_due = True
+        if not self._is_start_due:
+            self._is_start_due = True
             asyncio.get_running_loop().call_soon(self._start_batches)
 
     def _start_batches(self) -> None:
-        self._is_fill_due = False
-        if self._queue.by_width and len(self._running) < self._concurrent_batches:
+        self._is_start_due = False
+        if self._queue.by_width and self.running < self._concurrent_batches:
             if departed := self._queue.drop_departed():
                 self._settle(departed)
-            while self._queue.by_width and len(self._running) < self._concurrent_batches:
-                self._start(self._queue.take_batch(self._limit.tokens, self._concurrent_batches - len(self._running)))
+            while self._queue.by_width and self.running < self._concurrent_batches:
+                self._start(self._queue.take_batch(self._limit.tokens, self._concurrent_batches - self.running))
         if not self._is_replaced:
             self._queued_items.set(len(self._queue.by_width))
             self._queued_tokens.set(self._queue.tokens)
-            self._running_batches.set(len(self._running))
-        if not self._queue.by_width and not self._running:
+            self._running_batches.set(self.running)
+        if not self._queue.by_width and not self.running:
             self._idle.set()
 
     def _start(self, batch: Sequence[QueuedPack]) -> None:
         started_at = time.monotonic()
-        number = batch[0].number
-        self._running.add(number)
+        self.running += 1
         rows = widest = real = items = scored = 0
         for entry in batch:
             self._queue_seconds.observe(started_at - entry.arrived_at)
@@ -267,7 +261,7 @@ class Batcher:
         started_at: float,
         done: "asyncio.Future[tuple[list[PackResult], float]]",
     ) -> None:
-        self._running.discard(batch[0].number)
+        self.running -= 1
         if error := done.exception():
             _fail(batch, error)
         else:
