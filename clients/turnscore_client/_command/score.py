@@ -182,63 +182,57 @@ if TYPE_CHECKING:
 Url = Annotated[
     str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
 ]
-InputFile = Annotated[
-    Path | None,
-    typer.Argument(
-        exists=True,
-        dir_okay=False,
-        allow_dash=True,
-        help="Input: JSON lines, a table (.csv) or transcripts (.txt); .gz is unpacked, - is the standard input.",
-    ),
-]
-OneTurn = Annotated[str | None, typer.Option(help="Score this one response instead of a file.")]
-ItsContext = Annotated[
-    list[str] | None, typer.Option(help="With --turn: a turn before it, oldest first, the user's last; repeatable.")
-]
-FailUnder = Annotated[
-    list[str] | None, typer.Option(help="Exit with 4 where the mean value is lower, such as quality=0.4; repeatable.")
-]
-FailOn = Annotated[Literal["low"] | None, typer.Option(help="Exit with 4 where a turn has this label.")]
-JUnit = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="Also write the rows as JUnit's XML, for CI; needs --output.")
-]
-OutputFile = Annotated[
-    Path,
-    typer.Option("--output", "-o", dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output."),
-]
-ScorerNames = Annotated[str | None, typer.Option(help="Scorers, separated by commas; default: the service's.")]
-To = Annotated[
-    str | None,
-    typer.Option(
-        help="Write the scores to this tool as well, by each line's trace_id, span_id and session_id: langfuse, "
-        "langsmith, mlflow, opik or phoenix."
-    ),
-]
-EngineName = Annotated[
-    str | None, typer.Option(help="What scores: local, ray (RAY_ADDRESS, else this machine), or a service's address.")
-]
-Bundles = Annotated[str | None, typer.Option(help="Bundles of an engine, separated by commas; default: the starters.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
 
 def score(
     ctx: typer.Context,
-    file: InputFile = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            exists=True,
+            dir_okay=False,
+            allow_dash=True,
+            help="Input: JSON lines, a table (.csv) or transcripts (.txt); .gz is unpacked, - is the standard input.",
+        ),
+    ] = None,
     url: Url = None,
-    output: OutputFile = Path("-"),
-    turn: OneTurn = None,
-    context: ItsContext = None,
-    scorers: ScorerNames = None,
-    engine: EngineName = None,
-    models: Bundles = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output."
+        ),
+    ] = Path("-"),
+    turn: Annotated[str | None, typer.Option(help="Score this one response instead of a file.")] = None,
+    context: Annotated[
+        list[str] | None, typer.Option(help="With --turn: a turn before it, oldest first, the user's last; repeatable.")
+    ] = None,
+    scorers: Annotated[str | None, typer.Option(help="Scorers, separated by commas; default: the service's.")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="What scores: local, ray (RAY_ADDRESS, else this machine), or a service's address."),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(help="Bundles of an engine, separated by commas; default: the starters.")
+    ] = None,
     api_key: runs.ApiKey = None,
     concurrency: runs.Concurrency = None,
     timeout: runs.Timeout = _defaults.TIMEOUT_SECONDS,
     wait: runs.Wait = _defaults.WAIT_SECONDS,
-    to: To = None,
-    fail_under: FailUnder = None,
-    fail_on: FailOn = None,
-    junit: JUnit = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the scores to this tool as well, by each line's trace_id, span_id and session_id: langfuse, "
+            "langsmith, mlflow, opik or phoenix."
+        ),
+    ] = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(help="Exit with 4 where the mean value is lower, such as quality=0.4; repeatable."),
+    ] = None,
+    fail_on: Annotated[Literal["low"] | None, typer.Option(help="Exit with 4 where a turn has this label.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Also write the rows as JUnit's XML, for CI; needs --output.")
+    ] = None,
     ca_file: runs.CaFile = None,
     cert_file: runs.CertFile = None,
     key_file: runs.KeyFile = None,
@@ -261,21 +255,20 @@ def score(
     _check_apart(file, output, junit)
     names, bundles = runs.split_names(scorers, "--scorers"), runs.split_names(models, "--models")
     tool = None if to is None else _open_tool(to)
-    is_local = engine is not None and not runs.is_service(engine)
-    if not is_local:
-        runs.refuse_options(ctx, ["models"], "is for an engine; a service has its own")
-    if engine is not None and is_local:
-        client: AsyncCalls = _open_engine(engine, bundles, names)
+    if engine is not None and not runs.is_service(engine):
+        most, client = _defaults.ENGINE_CONCURRENCY, _open_engine(engine, bundles, names)
     else:
+        runs.refuse_options(ctx, ["models"], "is for an engine; a service has its own")
         # Without retries of its own: the command asks again, at the pace of all lines together.
         client = runs.open_client(engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
+        most = _defaults.CONCURRENCY
     if file is None:
         raise typer.Exit(run(_score_one(client, turn or "", context or [], names, demands)))
     job = FileJob(
         file=file,
         output=output,
         scorers=names,
-        concurrency=concurrency or (_defaults.ENGINE_CONCURRENCY if is_local else _defaults.CONCURRENCY),
+        concurrency=concurrency or most,
         times=(timeout, wait),
         deliver=None if tool is None else tool.deliver,
         demands=demands,
@@ -353,7 +346,7 @@ def info(
     ca_file: runs.CaFile = None,
     cert_file: runs.CertFile = None,
     key_file: runs.KeyFile = None,
-    as_json: AsJson = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")] = False,
 ) -> None:
     """Lists the loaded models."""
 

@@ -124,9 +124,9 @@ def open_client(
         raise typer.BadParameter(str(error)) from None
 
 
-def is_service(engine: str | None) -> bool:
+def is_service(engine: str) -> bool:
     """Whether what `--engine` names is a running service's address."""
-    return engine is not None and "://" in engine
+    return "://" in engine
 
 
 def refuse_options(context: typer.Context, names: Sequence[str], reason: str) -> None:
