@@ -25,7 +25,7 @@ from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import DequantizeOptions
 from turnscore_exporters.quality.bundle import GRAPH, KIND, read_constants, read_heads
 from turnscore_exporters.quality.model import JointLayers, QualityModel, QualitySettings
-from turnscore_exporters.quality.value import FittedFormula, write_formula
+from turnscore_exporters.quality.value import VALUE_FILE, FittedFormula
 from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
@@ -54,7 +54,7 @@ def dequantize_quality(given: DequantizeOptions) -> list[str]:
     put_weights(model, list(map(bundle.path_of, manifest.graphs[GRAPH].files)), heads)
     save_model(model, encoder, output)
     fitted_on = str(manifest.training.get("value.json", ""))
-    write_formula(output, FittedFormula(**options.value.model_dump(), fitted_on=fitted_on))
+    write_json(output / VALUE_FILE, FittedFormula(**options.value.model_dump(), fitted_on=fitted_on))
     training = {name: value for name, value in manifest.training.items() if name != "value.json"}
     write_json(output / TRAINING_FILE, {**training, "recovered_from": manifest.reference})
     write_json(output / REPORT_FILE, manifest.agreement.get("report", {}))

@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 
 from turnscore_assessment.data.dialogues import SYSTEM, UNKNOWN, USER, LabelledTurn
 
 from turnscore_exporters.data.pairs import DULL_REPLIES, MarkovChain
-from turnscore_exporters.quality.spoken_turns import group_by_dialogue
 from turnscore_exporters.sentiment.model import LabelRules, garble, label_sentiment, score_vader
 
 # Words at which responses change their length class: a random negative is as long as the real response.
@@ -285,7 +286,9 @@ def _later_pieces(people: Sequence[LabelledTurn]) -> list[list[str]]:
     """For each turn what its speaker said later in the dialogue: every second turn after it, at most eight."""
     places = {id(turn): index for index, turn in enumerate(people)}
     found: list[list[str]] = [[] for _ in people]
-    for turns in group_by_dialogue(people).values():
+    in_order = sorted(people, key=attrgetter("dialogue", "place"))
+    for _, group in groupby(in_order, key=attrgetter("dialogue")):
+        turns = list(group)
         for turn in turns:
             later = [each.response for each in turns if each.place > turn.place and (each.place - turn.place) % 2 == 0]
             found[places[id(turn)]] = later[:8]

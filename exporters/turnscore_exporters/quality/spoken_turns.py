@@ -5,7 +5,7 @@ person's turn and a system's turn look alike to the model. `system`, PERSON or B
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,11 +106,3 @@ def _label_going_on(source: TurnSource, kind: str, before: str, following: str |
         return {"goes_on": 1.0} if kind == PERSON or source.stops_observed else {}
     is_choice = kind == BOT and source.stops_observed and not dialogues.says_goodbye(before)
     return {"goes_on": 0.0} if is_choice else {}
-
-
-def group_by_dialogue(turns: Sequence[LabelledTurn]) -> dict[str, list[LabelledTurn]]:
-    """The turns of each dialogue in their order."""
-    groups: dict[str, list[LabelledTurn]] = {}
-    for turn in sorted(turns, key=lambda turn: (turn.dialogue, turn.place)):
-        groups.setdefault(turn.dialogue, []).append(turn)
-    return groups

@@ -54,7 +54,7 @@ from turnscore_exporters.quality.model import (
     answer_rows,
 )
 from turnscore_exporters.quality.spoken_turns import BOT, PERSON, SOURCES, read_source
-from turnscore_exporters.quality.value import fit_value, score_heads, write_formula
+from turnscore_exporters.quality.value import VALUE_FILE, fit_value, score_heads
 from turnscore_exporters.training.encoders import WEIGHTS_FILE, Encoder, chunks, load_encoder, save_model
 from turnscore_exporters.training.loop import (
     REPORT_FILE,
@@ -327,7 +327,7 @@ def run_quality_training(options: QualityTrainOptions) -> None:
     model.cpu()
     save_model(model, encoder, options.output)
     formula = fit_value(partial(score_heads, model, encoder), options.data)
-    write_formula(options.output, formula)
+    write_json(options.output / VALUE_FILE, formula)
     write_json(options.output / TRAINING_FILE, describe_training(options, settings, recipe))
     ratings = measure_development(model, encoder, formula, options.data)
     write_json(options.output / REPORT_FILE, {"ratings": ratings})
@@ -366,7 +366,10 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
 
     No response of another part is in it, also where somebody else said it.
     """
-    judged, modern = (list(read_judged_contexts(folder / name)) for name in (TURNS_FILE, MODERN_FILE))
+    judged, modern = (
+        [each for each in read_judged_contexts(folder / name) if each[0].split == "train"]
+        for name in (TURNS_FILE, MODERN_FILE)
+    )
     user_turns = [turn for turn in read_judged_user_turns(folder / USER_TURNS_FILE) if turn.split == "train"]
     people, bots = read_spoken(folder, seed)
     generator = random.Random(seed)  # noqa: S311
@@ -375,13 +378,12 @@ def read_material(folder: Path, share: float, seed: int) -> Material:
     # Of what people really said, and of systems' turns with what the user did next: two passes use about half of them.
     count = max(1, int(share * 14_000))
 
-    kinds = [kind for each in (judged, modern) if (kind := [one for one in each if one[0].split == "train"])]
+    kinds = [each for each in (judged, modern) if each]
     drawn = [generator.choice(generator.choice(kinds)) for _ in range(len(user_turns) // 3)] if kinds else []
     user_turns += [make_user_turn(each, generator) for each in drawn]
 
     def thin(contexts: list[JudgedContext]) -> list[JudgedContext]:
-        trained = [each for each in contexts if each[0].split == "train"]
-        return generator.sample(trained, max(1, int(share * len(trained))))
+        return generator.sample(contexts, max(1, int(share * len(contexts))))
 
     return Material(
         judged=thin(judged),

@@ -18,7 +18,7 @@ from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
 
 from turnscore_exporters.calibration.recalibration import fit_probability
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.json_files import read_json, write_json
+from turnscore_exporters.json_files import read_json
 from turnscore_exporters.quality.model import QualityModel, RowBuilder, score_rows
 from turnscore_exporters.training.encoders import Encoder
 
@@ -106,11 +106,6 @@ def fit_value(score: Callable[[Sequence[Asked]], Floats], folder: Path) -> Fitte
     )
 
 
-def write_formula(folder: Path, formula: FittedFormula) -> None:
-    """Writes the formula next to the checkpoint."""
-    write_json(folder / VALUE_FILE, formula)
-
-
 def read_formula(folder: Path) -> FittedFormula:
-    """What write_formula wrote."""
+    """The formula next to a checkpoint."""
     return FittedFormula.model_validate(read_json(folder / VALUE_FILE))

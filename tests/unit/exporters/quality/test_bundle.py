@@ -26,7 +26,7 @@ from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import HEADS_TOLERANCE, score_turns
 from turnscore_exporters.quality.dequantize import put_weights
 from turnscore_exporters.quality.model import HeadSet, JointPart, QualityModel, QualitySettings, load_model
-from turnscore_exporters.quality.value import FittedFormula, read_formula, write_formula
+from turnscore_exporters.quality.value import FittedFormula, read_formula
 from turnscore_exporters.training.encoders import load_encoder, save_model
 from turnscore_models.bundle import read_bundle, starter_bundles
 from turnscore_models.manifest import MismatchedGraphError, Threshold
@@ -67,7 +67,7 @@ def checkpoint(tiny_bert, tmp_path_factory):
             if weight.ndim == 1:  # untrained ones are all alike
                 weight.add_(torch.randn_like(weight) * 0.02)
     save_model(model, encoder, folder)
-    write_formula(folder, FORMULA)
+    (folder / "value.json").write_text(FORMULA.model_dump_json())
     (folder / "training.json").write_text(json.dumps({"command": "none", "encoder": str(tiny_bert)}))
     (folder / "threshold.json").write_text('{"value": 0.3, "source": "made up"}')
     return folder

@@ -23,7 +23,7 @@ from turnscore_exporters.quality.model import (
     score_rows,
     smooth_joint_layers,
 )
-from turnscore_exporters.quality.value import FittedFormula, fit_probability, fit_weights, read_formula, write_formula
+from turnscore_exporters.quality.value import FittedFormula, fit_probability, fit_weights, read_formula
 from turnscore_exporters.training.encoders import load_encoder, save_model
 
 LAYOUT = RowLayout(turn_tokens=12, response_tokens=20, response_end_tokens=6)
@@ -201,7 +201,7 @@ def test_the_value_is_a_calibrated_probability(tmp_path):
     slope, bias = fit_probability(scores, list(good))
     assert (slope, bias) == (pytest.approx(1.5, abs=0.15), pytest.approx(-0.5, abs=0.15))
     formula = FittedFormula(weights={"relevant": slope}, bias=bias, fitted_on="made-up turns")
-    write_formula(tmp_path, formula)
+    (tmp_path / "value.json").write_text(formula.model_dump_json())
     assert read_formula(tmp_path) == formula
     low, high = formula.values_of(formula.weigh(np.array([[0.1] * 6, [0.9] * 6])))
     assert 0 < low < high < 1
