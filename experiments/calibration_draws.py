@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
+from turnscore_assessment.figures import Flags, Floats
 from turnscore_core.scorers.quality import HEADS, ValueFormula
 from turnscore_exporters.calibration.recalibration import RatedHeads, calibrate_formula
 
@@ -18,10 +18,8 @@ SHIPPED = ValueFormula(weights={"relevant": 0.5, "engaging": 0.3, "overall": 0.8
 # The simulated raters' weights, in standard deviations of the heads: not the shipped ones.
 LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
 
-Floats = NDArray[np.float64]
 
-
-def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, Flags]:
     """Heads of turns, correlated as real heads are, and whether the raters call each good."""
     shared = generator.normal(size=(turns, 1))
     latent = 0.6 * shared + 0.8 * generator.normal(size=(turns, len(HEADS)))

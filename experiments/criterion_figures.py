@@ -20,11 +20,12 @@ import numpy as np
 import typer
 from quality_figures import read_starter, write_record
 from turnscore_assessment.data.dialogues import LabelledTurn
+from turnscore_assessment.figures import Floats
 from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.quality import read_heads
 from turnscore_exporters.criterion.deep import train_deep
 from turnscore_exporters.criterion.judgements import HELD_OUT, MARK, TRAIN, FeatureReader, Judgements
-from turnscore_exporters.criterion.learning import Floats, HeldOut, draw_rows, fit_head
+from turnscore_exporters.criterion.learning import HeldOut, draw_rows, fit_head
 from turnscore_exporters.criterion.training import score_baselines
 
 SIZES, MOST_ROWS = (200, 500, 1000), 2000

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from turnscore_assessment.agreement.scoring import VALUE, average_parts
 from turnscore_assessment.data.dialogues import (
     SET_NAME,
@@ -27,7 +26,9 @@ from turnscore_assessment.data.dialogues import (
 )
 from turnscore_assessment.figures import (
     LEAST_OBSERVATIONS,
+    Flags,
     Floats,
+    Integers,
     Interval,
     compute_auc,
     compute_partial_correlation,
@@ -331,7 +332,7 @@ def measure_set(scored: ScoredSet, draws: Draws) -> dict[str, dict[str, Figures]
     return {name: dict(_measure_group(scored, chosen, draws)) for name, chosen in groups.items()}
 
 
-def _measure_group(scored: ScoredSet, chosen: NDArray[np.bool_], draws: Draws) -> Iterator[tuple[str, Figures]]:
+def _measure_group(scored: ScoredSet, chosen: Flags, draws: Draws) -> Iterator[tuple[str, Figures]]:
     """The columns in order; those of the same items are resampled together."""
     ratings = np.array([item.rating for item in scored.judged.items])
     names = np.array([item.dialogue for item in scored.judged.items])
@@ -351,7 +352,7 @@ def _measure_columns(
     columns: Mapping[str, Floats],
     ratings: Floats,
     length: Floats,
-    dialogue_of: NDArray[np.intp],
+    dialogue_of: Integers,
     is_binary: bool,
     draws: Draws,
 ) -> dict[str, Figures]:
@@ -402,7 +403,7 @@ def order_systems(scored: ScoredSet, draws: Draws) -> tuple[list[str], dict[str,
     return names, found
 
 
-def _system_means(column: Floats, of_system: NDArray[np.intp], systems: int, weights: Floats) -> Floats:
+def _system_means(column: Floats, of_system: Integers, systems: int, weights: Floats) -> Floats:
     """The column's mean over each system [rounds, systems], each item as often as its weight [rounds, items]."""
     kept = ~np.isnan(column)
     members = np.eye(systems)[of_system[kept]]

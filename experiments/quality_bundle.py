@@ -14,7 +14,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from pydantic import JsonValue
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.data.dialogues import (
@@ -25,7 +24,7 @@ from turnscore_assessment.data.dialogues import (
     read_development_sets,
     read_judged_turns,
 )
-from turnscore_assessment.figures import compute_auc, compute_spearman
+from turnscore_assessment.figures import Floats, compute_auc, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
@@ -138,9 +137,7 @@ def describe(turns: Sequence[LabelledTurn]) -> str:
     )
 
 
-def measure_set(
-    name: str, turns: Sequence[LabelledTurn], values: NDArray[np.float64], low: float, high: float
-) -> list[object]:
+def measure_set(name: str, turns: Sequence[LabelledTurn], values: Floats, low: float, high: float) -> list[object]:
     """The set's row of COLUMNS: shares of its good and bad turns that get a label, with exact intervals."""
     good, bad = (np.array([chosen(turn) for turn in turns]) for chosen in (is_good, is_bad))
     labelled = (values[good] < low, values[bad] < low, values[bad] > high, values[good] > high)
@@ -184,7 +181,7 @@ def renew_value(
         own = [each.graphs[choose_variant(copied)].value for each in first.self_test().turns]
         return write_self_test(first, manifest, build_self_test(turns, own))
 
-    def score(asked: Sequence[Asked]) -> NDArray[np.float64]:
+    def score(asked: Sequence[Asked]) -> Floats:
         turns = [LabelledTurn(context=tuple(context), response=response).to_score() for context, response in asked]
         return serve_turns(QualityScorer(reading, backend), turns).heads
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from turnscore_assessment.data.dialogues import (
@@ -31,7 +30,7 @@ from turnscore_assessment.data.dialogues import (
     read_judged_contexts,
     read_judged_turns,
 )
-from turnscore_assessment.figures import compute_auc, compute_spearman
+from turnscore_assessment.figures import Flags, Floats, Integers, compute_auc, compute_spearman
 from turnscore_assessment.files import read_rows
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import RawScore
@@ -45,7 +44,6 @@ from typer import Option
 PROBES = json.loads(Path(__file__).with_name("quality_probes.json").read_text(encoding="utf-8"))
 ROUNDS = 500
 GOOD, BAD, LONG_WORDS = 4.0, 2.5, 80
-Floats = NDArray[np.float64]
 
 
 def read_turns(folder: Path) -> Iterator[LabelledTurn]:
@@ -199,9 +197,7 @@ def auc_of_good(values: Floats, ratings: Floats) -> float:
     return compute_auc(values[known], (ratings[known] >= GOOD).astype(float))
 
 
-def with_interval(
-    dialogues: Sequence[str], measure: Callable[[NDArray[np.intp]], float], rounds: int = ROUNDS
-) -> list[float]:
+def with_interval(dialogues: Sequence[str], measure: Callable[[Integers], float], rounds: int = ROUNDS) -> list[float]:
     """The figure of all turns, whose dialogues are named, and its interval over resampled dialogues."""
     groups: dict[str, list[int]] = {}
     for place, name in enumerate(dialogues):
@@ -226,7 +222,7 @@ def measure(rows: Sequence[LabelledTurn], values: Floats) -> dict[str, list[floa
     words = np.array([len(each.response.split()) for each in rows])
     found: dict[str, list[float]] = {}
 
-    def add(title: str, chosen: NDArray[np.bool_], figure: Callable[[Floats, Floats], float]) -> None:
+    def add(title: str, chosen: Flags, figure: Callable[[Floats, Floats], float]) -> None:
         own = [each.dialogue for each, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
         mine, rated = values[chosen], ratings[chosen]
         found[title] = with_interval(own, lambda places: figure(mine[places], rated[places]))

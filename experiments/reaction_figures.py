@@ -23,7 +23,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score
 from turnscore_assessment.data.dialogues import USER_TURNS_FILE, LabelledTurn, read_judged_user_turns
-from turnscore_assessment.figures import compute_auc, compute_spearman
+from turnscore_assessment.figures import Flags, Floats, compute_auc, compute_spearman
 from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.reaction import SIGNALS
 from turnscore_exporters.calibration.recalibration import measure_share
@@ -46,7 +46,6 @@ WORDS = {
     "engages": r"\?|\b(tell me|i (like|love|think|have|enjoy))\b",
     "disengages": r"^\W*(ok(ay)?|yes|no|yeah|sure|cool|nice|i see|i don'?t know|idk|hi|hello|maybe|lol)\W*$",
 }
-Floats = NDArray[np.float64]
 
 
 def score_baselines(turns: Sequence[LabelledTurn]) -> dict[str, Floats]:
@@ -76,7 +75,7 @@ def most_f1(scores: Floats, shown: Floats) -> float:
     return float(max(np.unique(scores).tolist(), key=lambda least: f1_score(shown, scores >= least, zero_division=0)))
 
 
-def measure_signal(calls: NDArray[np.bool_], shown: Floats) -> dict[str, Any]:
+def measure_signal(calls: Flags, shown: Floats) -> dict[str, Any]:
     is_shown = shown > 0
     shares = {"precision": measure_share(is_shown[calls]), "recall": measure_share(calls[is_shown])}
     found = {

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 from turnscore_assessment.data.dialogues import LabelledTurn
-from turnscore_assessment.figures import compute_auc
+from turnscore_assessment.figures import Floats, compute_auc
 from turnscore_core.scorers.usr import UsrFormula
 from turnscore_exporters.data.pairs import make_exchange
 from turnscore_exporters.errors import ExporterError
@@ -30,7 +30,7 @@ from turnscore_exporters.pair_models.models import (
 )
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, RandomNegatives, split_words
+from paper_systems.data import EvalTurn, RandomNegatives, split_words
 from paper_systems.ruber import FUSED_ADAM
 
 # Specified: a port's released code: Adam, weight decay 1e-4, 256 pairs a step.

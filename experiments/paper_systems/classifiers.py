@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.data.dialogues import LabelledTurn
-from turnscore_assessment.figures import bootstrap, compute_auc, compute_balanced_accuracy
+from turnscore_assessment.figures import Floats, bootstrap, compute_auc, compute_balanced_accuracy
 from turnscore_exporters.data.pairs import ConvaiSplit, EngagementData, Labels, read_engagement_data
 from turnscore_exporters.engagement.training import TestSet, list_test_sets, measure_lengths, texts_of
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, train
 
-from paper_systems.data import Floats, PairJudge, split_words
+from paper_systems.data import PairJudge, split_words
 from paper_systems.plan import Trained, TrainingPlan
 from paper_systems.ruber import FUSED_ADAM, BiRnnNetwork, WordVectors, ask_network
 
@@ -112,7 +111,7 @@ def weigh_classes(labels: Sequence[int]) -> Tensor:
     return torch.tensor([0.5 / (1 - share), 0.5 / share])
 
 
-def _measure_replies(replies: Sequence[str]) -> NDArray[np.float64]:
+def _measure_replies(replies: Sequence[str]) -> Floats:
     """The number of words, and of distinct words, of each reply."""
     words = [split_words(reply) for reply in replies]
     return np.array([[len(each), len(set(each))] for each in words], dtype=np.float64)

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from turnscore_assessment.data.dialogues import LabelledTurn, merge_turns, read_dialogues
 from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.figures import Floats
 from turnscore_exporters.data.pairs import make_exchange
 from turnscore_exporters.errors import ExporterError
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,14 +24,14 @@ from development_sets import (
     read_judged_sets,
 )
 from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, LabelledTurn, alternate
-from turnscore_assessment.figures import LEAST_OBSERVATIONS, Interval, compute_auc
+from turnscore_assessment.figures import LEAST_OBSERVATIONS, Floats, Interval, compute_auc
 from turnscore_assessment.files import read_rows
 from turnscore_assessment.rendering import Page, Section, Table
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.training.loop import REPORT_FILE
 
-from paper_systems.data import Baseline, EvalTurn, Floats, true_references
+from paper_systems.data import Baseline, EvalTurn, true_references
 
 TEST = "test"  # The split that the published figures are of.
 RELEVANT, *WRONG = ADVERSARIAL_KINDS

@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from turnscore_assessment.data.dialogues import LabelledTurn
+from turnscore_assessment.figures import Floats
 from turnscore_assessment.references.vector_metrics import read_word_vectors
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import PairHead
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, train
 
-from paper_systems.data import EvalTurn, Floats, RandomNegatives, split_words
+from paper_systems.data import EvalTurn, RandomNegatives, split_words
 
 WordArray = NDArray[np.float32]
 Texts = tuple[Tensor, Tensor]  # Word vectors of texts, padded, [texts, words, width], and each text's number of words.

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnscore_assessment import figures
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.agreement.scoring import AgreementOptions, JudgedDialogue, ScoredFile
 from turnscore_assessment.errors import AgreementError
-from turnscore_assessment.figures import Correlations, Floats, Integers, Interval
+from turnscore_assessment.figures import Correlations, Flags, Floats, Integers, Interval
 from turnscore_assessment.rendering import Page, Section, Table, show, write_report
 
 Level = Literal["turn", "dialogue"]
@@ -166,7 +165,7 @@ def measure(observed: Observations, rounds: int, seed: int) -> list[Group]:
     return groups
 
 
-def _measure_group(observations: Observations, system: str, chosen: NDArray[np.bool_], rounds: int, seed: int) -> Group:
+def _measure_group(observations: Observations, system: str, chosen: Flags, rounds: int, seed: int) -> Group:
     rows = []
     for column in observations.columns:
         kept = chosen & ~np.isnan(column.values)

@@ -12,13 +12,12 @@ from typing import Annotated
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 from typer import Option
 
 from turnscore_assessment.command_line import SeedOption
 from turnscore_assessment.comparison.difference import LEVEL, POWER, find_needed_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Flags, Floats, split_rounds
+from turnscore_assessment.figures import Flags, Floats, Integers, split_rounds
 from turnscore_assessment.ratings.rating_file import OVERALL, RatingFile, RatingTable, RatingUnit, group_rows
 from turnscore_assessment.ratings.scoring import check_pair, choose_column, judge_study
 
@@ -231,7 +230,7 @@ def _test(
     return np.nan_to_num(statistics, nan=0.0), np.asarray(edges, dtype=np.float64)
 
 
-def _draw(values: Sequence[Floats], drawn: NDArray[np.intp], dialogues: int, generator: np.random.Generator) -> Floats:
+def _draw(values: Sequence[Floats], drawn: Integers, dialogues: int, generator: np.random.Generator) -> Floats:
     """The mean of so many dialogues, drawn with replacement, of each worker drawn."""
     counts = np.array([len(each) for each in values])
     starts = np.cumsum(counts) - counts

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from turnscore_assessment.comparison.comparison import ScoreFile, choose_names, pair_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Floats
+from turnscore_assessment.figures import Floats, Integers
 from turnscore_assessment.ratings.rating_file import COMMON_HIGH, COMMON_LOW, OVERALL, RatingFile, build_table
 from turnscore_assessment.ratings.scoring import check_pair, choose_column, control_quality
 
@@ -134,7 +134,7 @@ class AsymptoticSequence:
         double = -2 * math.log(self.alpha)
         return (double + math.log(double) + 1) / self.tightest_at
 
-    def _p_values(self, distances: Floats, spreads: Floats, count: NDArray[np.intp]) -> Floats:
+    def _p_values(self, distances: Floats, spreads: Floats, count: Integers) -> Floats:
         """The alpha at which the null would lie on the interval's edge; the mixture is the same."""
         grown = count * self._mixture + 1
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -143,7 +143,7 @@ class AsymptoticSequence:
         return np.asarray(np.minimum(1.0, np.sqrt(grown) * np.exp(-exponents)))
 
 
-def _run(observations: ArrayLike) -> tuple[NDArray[np.intp], Floats, Floats]:
+def _run(observations: ArrayLike) -> tuple[Integers, Floats, Floats]:
     """The number of observations, their mean and their standard deviation after each."""
     values = np.asarray(observations, dtype=np.float64)
     count = np.arange(1, len(values) + 1)

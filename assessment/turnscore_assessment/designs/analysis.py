@@ -6,11 +6,10 @@ from itertools import combinations
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, OptionTable
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import CONFIDENCE, Floats, Integers, Interval, compute_spearman
+from turnscore_assessment.figures import CONFIDENCE, Flags, Floats, Integers, Interval, compute_spearman
 from turnscore_assessment.ratings.rating_file import RatingUnit
 from turnscore_assessment.ratings.reliability import Intraclass, lay_out, measure_alpha, measure_intraclass, step_up
 from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, correct_holm
@@ -27,7 +26,7 @@ class Choices:
     """One choice per row: which of the remaining options was chosen, its weight, and its answer."""
 
     chosen: Integers
-    offered: NDArray[np.bool_]  # One column per system.
+    offered: Flags  # One column per system.
     weights: Floats
     answer_of: Integers
 

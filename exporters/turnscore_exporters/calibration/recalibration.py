@@ -15,13 +15,11 @@ from scipy.optimize import minimize
 from scipy.stats import beta, binomtest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
+from turnscore_assessment.figures import Flags, Floats
 from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
 from turnscore_models.manifest import Recall, Threshold
 
 from turnscore_exporters.errors import ExporterError
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 FOLDS = 5
 LEAST_OF_A_KIND = 15  # Fewest good and fewest bad turns for any fit. Chosen: three in a fold.
@@ -36,11 +34,11 @@ class RatedHeads:
     """Heads [turns, heads] of rated turns, whether people called each good, its dialogue, and its warnings."""
 
     heads: Floats
-    good: Bools
+    good: Flags
     dialogues: Sequence[str]
     warnings: Sequence[Sequence[str]]
 
-    def take(self, kept: Bools) -> "RatedHeads":
+    def take(self, kept: Flags) -> "RatedHeads":
         """The rated turns that are kept."""
         names = [name for name, is_kept in zip(self.dialogues, kept, strict=True) if is_kept]
         warnings = [each for each, is_kept in zip(self.warnings, kept, strict=True) if is_kept]

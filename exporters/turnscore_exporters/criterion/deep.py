@@ -13,10 +13,10 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import JsonValue
 from torch import Tensor
 from turnscore_assessment.data.dialogues import LabelledTurn
+from turnscore_assessment.figures import Flags, Floats, Integers
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.kept_vectors import VectorStore
@@ -26,7 +26,7 @@ from turnscore_core.scorers import quality
 from turnscore_exporters.bundles.self_test import open_examined
 from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE
 from turnscore_exporters.criterion.judgements import MARK, TRAIN, Features, Judgements
-from turnscore_exporters.criterion.learning import Floats, Integers, RidgeHead, fit_head
+from turnscore_exporters.criterion.learning import RidgeHead, fit_head
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.graphs.int8 import ZERO_POINT
 from turnscore_exporters.quality.bundle import GRAPH, KEPT
@@ -119,7 +119,7 @@ class DeepFeatures:
 
     joint_file: Path
     features: Features
-    is_left_out: NDArray[np.bool_]
+    is_left_out: Flags
     unrounded: Floats
     recipe: dict[str, JsonValue] = field(default_factory=dict)
 
@@ -208,14 +208,14 @@ def read_deep(loaded: LoadedScorer, deep: DeepFeatures, turns: Sequence[Labelled
     return ReadTurns(loaded, turns).compute_features(deep.joint_file)
 
 
-def choose_left_out(dialogue_of: Integers, marks: Floats, one_of: int) -> NDArray[np.bool_]:
+def choose_left_out(dialogue_of: Integers, marks: Floats, one_of: int) -> Flags:
     """Which turns are of the dialogues that are not trained on: one of so many, so that marks differ in both parts.
 
     Raises ExporterError where no draw does that.
     """
     for seed in range(DRAWS):
         drawn = np.random.default_rng(seed).permutation(int(dialogue_of.max()) + 1)
-        found: NDArray[np.bool_] = drawn[dialogue_of] % one_of == 0
+        found: Flags = drawn[dialogue_of] % one_of == 0
         if all(len(np.unique(each)) > 1 for each in (marks[found], marks[~found])):
             return found
     raise ExporterError("--deep cannot be used: the marks differ within too few dialogues")

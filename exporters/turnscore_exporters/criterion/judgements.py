@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tqdm import tqdm
 from turnscore_assessment.data.dialogues import FIT, LabelledTurn, choose_split
 from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.figures import Flags, Floats, Integers
 from turnscore_assessment.files import check_row, read_rows
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
@@ -81,12 +82,12 @@ class Judgements:
     rubrics: set[str] = field(default_factory=set)
 
     @cached_property
-    def wanted(self) -> NDArray[np.float64]:
+    def wanted(self) -> Floats:
         """The marks as 0 to 1."""
         return np.array([turn.labels[MARK] for turn in self.turns])
 
     @cached_property
-    def dialogue_of(self) -> NDArray[np.intp]:
+    def dialogue_of(self) -> Integers:
         """Each turn's dialogue as a number."""
         return np.unique([turn.dialogue for turn in self.turns], return_inverse=True)[1]
 
@@ -95,7 +96,7 @@ class Judgements:
         """How many dialogues the turns are of."""
         return len({turn.dialogue for turn in self.turns})
 
-    def part(self, split: str) -> NDArray[np.bool_]:
+    def part(self, split: str) -> Flags:
         """Which turns are of that split."""
         return np.array([turn.split == split for turn in self.turns])
 
@@ -180,6 +181,6 @@ class FeatureReader:
         partial.replace(place)
         return found
 
-    def answer(self, features: Features) -> NDArray[np.float64]:
+    def answer(self, features: Features) -> Floats:
         """Quality's heads [turns, heads]."""
         return self._scorer.answer(features)

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from turnscore_assessment import figures
+from turnscore_assessment.figures import Floats, Integers
 
-Floats = NDArray[np.float64]
 AnyFloats = NDArray[np.floating[Any]]
-Integers = NDArray[np.intp]
 
 PENALTIES = 10.0 ** np.arange(-2, 2.01, 0.5)
 CONSTANT = 10.0  # The column of the intercept. Chosen: so large that its penalty is none.

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from turnscore_assessment.data.dialogues import STATED, draw_turns, read_population
-from turnscore_assessment.figures import Interval, jsonable
+from turnscore_assessment.figures import Flags, Floats, Interval, jsonable
 from turnscore_assessment.judging.rubric import read_rubric
 from turnscore_assessment.rendering import Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import choose_variant
@@ -63,8 +62,6 @@ GOOD_FROM, BAD_UP_TO = 0.625, 0.375  # Of a mark as 0 to 1, as quality's thresho
 # of an agreement is wider than what there is to find.
 LEAST: Mapping[str, tuple[int, int, int]] = {TRAIN: (100, 10, 15), HELD_OUT: (50, 10, 10)}
 PARTS = {TRAIN: "to train on", HELD_OUT: "held out"}
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +242,7 @@ def _learn_head(
     features: Features,
     held: HeldOut,
     lengths: Floats,
-    calibrated_on: NDArray[np.bool_] | slice = slice(None),
+    calibrated_on: Flags | slice = slice(None),
 ) -> dict[str, Any]:
     """A head on these features, calibrated on those turns of the part that is trained on, and what it is worth."""
     train = judged.part(TRAIN)
@@ -284,7 +281,7 @@ def score_baselines(judged: Judgements, heads: Floats) -> dict[str, Floats]:
     train, held, wanted = judged.part(TRAIN), judged.part(HELD_OUT), judged.wanted
     responses = [turn.response for turn in judged.turns]
 
-    def turn_round(scores: Floats, part: NDArray[np.bool_]) -> tuple[float, Floats]:
+    def turn_round(scores: Floats, part: Flags) -> tuple[float, Floats]:
         own = HeldOut(wanted[part], judged.dialogue_of[part], rounds=0)
         above = own.agree(scores[part]) - own.chance
         return abs(above), scores if above >= 0 else -scores
@@ -420,7 +417,7 @@ def make_thresholds(values: Floats, judged: Judgements, rate: float) -> dict[str
     return {"threshold": low, "good_threshold": high}
 
 
-def _split_held_out(judged: Judgements) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _split_held_out(judged: Judgements) -> tuple[Flags, Flags]:
     """Which turns are held out and good, and which held out and bad."""
     held = judged.part(HELD_OUT)
     return held & (judged.wanted >= GOOD_FROM), held & (judged.wanted <= BAD_UP_TO)

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from transformers import BertModel
+from turnscore_assessment.figures import Floats
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_models.bundle import Bundle
 
@@ -190,7 +190,7 @@ REGULARISATION = 0.3  # chosen: scikit-learn's C, on columns of variance one
 FOLDS = 10
 
 
-def read_columns(model: EngagementModel, features: Tensor) -> NDArray[np.float64]:
+def read_columns(model: EngagementModel, features: Tensor) -> Floats:
     """The blend's columns of pair features, [pairs, heads + 1]."""
     with torch.inference_mode():
         logits = torch.stack([head(features) for head in model.heads], dim=1)
@@ -210,7 +210,7 @@ def fit_blend(model: EngagementModel, features: Tensor, labels: Tensor) -> None:
         model.blend.bias[1] = float(regression.intercept_[0] - weights @ scaler.mean_)
 
 
-def cross_validate_blend(model: EngagementModel, features: Tensor, labels: Tensor) -> NDArray[np.float64]:
+def cross_validate_blend(model: EngagementModel, features: Tensor, labels: Tensor) -> Floats:
     """Log odds of each pair from a blend fitted to the other folds; the heads stay as they are."""
     classes = labels.numpy()
     folds = StratifiedKFold(min(FOLDS, int(np.bincount(classes, minlength=2).min())), shuffle=True, random_state=0)

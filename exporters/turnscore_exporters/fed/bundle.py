@@ -9,10 +9,9 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, JsonValue
 from turnscore_assessment.data.dialogues import read_dialogues
-from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.figures import Floats, compute_spearman
 from turnscore_assessment.files import check_row, read_document
 from turnscore_core.scorers.fed.questions import (
     DialogueTokenizer,
@@ -98,17 +97,15 @@ def _mean(losses: Sequence[float]) -> float:
 
 PACKS_AT_ONCE = 8
 
-Values = NDArray[np.float64]
 
-
-def rate_verified_turns(checkpoint: FedCheckpoint, options: FedBundleOptions) -> dict[Loss, Values]:
+def rate_verified_turns(checkpoint: FedCheckpoint, options: FedBundleOptions) -> dict[Loss, Floats]:
     """Values [turns, qualities] of the verified turns, computed the published way."""
     rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in self_test.FED_VERIFIED]
     return {loss: np.array([list(each[loss].values()) for each in rated]) for loss in LOSSES}
 
 
 def verify_published(
-    published: dict[Loss, Values], scorer: FedScorer, options: FedBundleOptions, tolerance: float
+    published: dict[Loss, Floats], scorer: FedScorer, options: FedBundleOptions, tolerance: float
 ) -> dict[Loss, float]:
     """The largest difference of any quality from the published way, by loss; ParityError where it is too large.
 
@@ -130,12 +127,12 @@ def verify_published(
 
 def serve_both_losses(
     scorer: FedScorer, conversations: Sequence[Sequence[str]], options: FedBundleOptions
-) -> dict[Loss, Values]:
+) -> dict[Loss, Floats]:
     """Values [turns, qualities] of all of the bundle's qualities, in its order, by each loss."""
     question = scorer.read_options({"qualities": list(options.qualities), "loss": "whole_sequence"})
     packs = scorer.encode([self_test.build_turn(texts, question) for texts in conversations])
     packs.sort(key=lambda pack: pack.width)
-    values: dict[Loss, Values] = {loss: np.zeros((len(conversations), len(options.qualities))) for loss in LOSSES}
+    values: dict[Loss, Floats] = {loss: np.zeros((len(conversations), len(options.qualities))) for loss in LOSSES}
     for batch in chunks(packs, PACKS_AT_ONCE):
         places = [place for pack in batch for place in pack.answers]
         for place, found in zip(places, scorer.compute_losses(batch), strict=True):
@@ -144,14 +141,14 @@ def serve_both_losses(
     return values
 
 
-def mean_values(values: Values, options: FedBundleOptions) -> Values:
+def mean_values(values: Floats, options: FedBundleOptions) -> Floats:
     """The turns' values on the bundle's default question."""
     places = [list(options.qualities).index(name) for name in options.default_qualities]
-    mean: Values = values[:, places].mean(1)
+    mean: Floats = values[:, places].mean(1)
     return mean
 
 
-def write_reference(file: Path, values: Mapping[Loss, Values]) -> None:
+def write_reference(file: Path, values: Mapping[Loss, Floats]) -> None:
     """Writes the reference turns' values of every loss, which give percentiles for any choice of qualities."""
     arrays: dict[str, Any] = {loss: each.astype(np.float32) for loss, each in values.items()}
     np.savez_compressed(file, **arrays)
@@ -252,7 +249,7 @@ def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:
 
 
 def _examine(
-    bundle: Bundle, variant: GraphVariant, job: FedExport, expected: Mapping[Loss, Values]
+    bundle: Bundle, variant: GraphVariant, job: FedExport, expected: Mapping[Loss, Floats]
 ) -> dict[str, float]:
     """The drift of the default value, by the default loss, from the fp32 graph's, and that of the worst quality."""
     served = serve_both_losses(_scorer(bundle, variant), job.reference, job.options)[job.options.loss]
@@ -287,7 +284,7 @@ def read_reference(files: Sequence[Path], limit: int) -> list[tuple[str, ...]]:
     return drawn
 
 
-def _write_reference(output: Path, values: Mapping[Loss, Values], job: FedExport) -> None:
+def _write_reference(output: Path, values: Mapping[Loss, Floats], job: FedExport) -> None:
     """The values of every loss for percentiles, and the calibration curve of the default question."""
     write_reference(output / REFERENCE_FILE, values)
     defaults = mean_values(values[job.options.loss], job.options)

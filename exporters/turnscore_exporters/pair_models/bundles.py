@@ -14,6 +14,7 @@ import torch
 from onnx import compose
 from torch import Tensor, nn
 from transformers import BertModel
+from turnscore_assessment.figures import Floats
 from turnscore_assessment.files import check_row
 from turnscore_core.scorers.relevance import RelevanceOptions, RelevanceScorer
 from turnscore_core.scorers.usr import (
@@ -37,7 +38,6 @@ from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, 
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.options import RelevanceExportOptions, UsrExportOptions
 from turnscore_exporters.pair_models.models import (
-    Floats,
     FrozenVectors,
     PairCheckpoint,
     PairNetwork,

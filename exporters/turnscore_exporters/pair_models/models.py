@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, PreTrainedModel
+from turnscore_assessment.figures import Floats
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.relevance import PairRow, lay_out_pair, masked_copies
 
@@ -112,9 +113,6 @@ def _load(
         texts=texts,
         token_limit=min(token_limit, int(config.max_position_embeddings) - offset),
     )
-
-
-Floats = NDArray[np.float64]
 
 
 class FrozenVectors(encoders.TextVectors):

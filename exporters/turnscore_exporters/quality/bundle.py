@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from turnscore_assessment.data.dialogues import STATED, Spoken, read_population
+from turnscore_assessment.figures import Floats
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, pad_rows
 from turnscore_core.scorers import quality
 from turnscore_core.scorers.reaction import REACTIONS
@@ -102,9 +103,6 @@ def joint_contract(width: int) -> GraphContract:
             torch.tensor([[0, 1, 2, 3, 4, 5, 6], [8, 9, *[-1] * 5]]),
         ),
     )
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

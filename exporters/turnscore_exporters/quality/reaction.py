@@ -14,7 +14,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import JsonValue
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from turnscore_assessment.data import dialogues
 from turnscore_assessment.data.dialogues import LabelledTurn
-from turnscore_assessment.figures import compute_spearman
+from turnscore_assessment.figures import Floats, compute_spearman
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.quality import logits_of
@@ -47,8 +46,6 @@ FITTED_ON = ("choose", "calibrate")
 RANDOM = "random"  # How a turn was drawn that shows how rare signals are.
 # Of a threshold's F-beta, where it is not 1: a call for a person that is missed costs more than a needless answer.
 _BETAS = {"asks_for_a_person": 2.0}
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 from turnscore_assessment.data import dialogues
 from turnscore_assessment.data.dialogues import LabelledTurn, Spoken
+from turnscore_assessment.figures import Floats
 from turnscore_core.scorers.quality import HEADS, ValueFormula, read_heads
 
 from turnscore_exporters.calibration.recalibration import fit_probability
@@ -35,7 +35,6 @@ CALIBRATED = ("judged-live", "judged-modern")  # The sets whose turns make the p
 # measure.
 REPEATS = {"repeats_user": 2.0, "repeats_itself": 1.1}
 
-Floats = NDArray[np.float64]
 Asked = tuple[Sequence[Spoken], str]  # A context, oldest turn first, and the response.
 
 
