@@ -257,7 +257,7 @@ def test_a_deep_criterion_scores_alike_with_quality_and_reads_no_text_twice(deep
         with Engine(bundles) as engine:
             rows.clear()
             [found] = engine.score([Dialogue("a", turns)])
-        return {name: [turn.scores[name].value for turn in found.turns] for name in engine.models}
+        return {name: [turn.scores[name].value for turn in found.turns] for name in found.turns[0].scores}
 
     together = values(QUALITY, deepened[0].folder)
     assert len(rows) == len(set(rows)) == 6
