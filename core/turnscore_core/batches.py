@@ -93,20 +93,24 @@ class TokenLimit:
             self.tokens = min(self.most, self.tokens + max(1, int(self.tokens * _RECOVERY_SHARE)))
 
 
+@dataclass(slots=True, eq=False)
 class SizedPack:
     """A pack, and how large it is, looked up once: a queue asks often."""
 
-    __slots__ = ("alone", "pack", "padded", "padded_width", "real", "rows", "width")
+    pack: TokenPack
+    rows: int = field(init=False)
+    width: int = field(init=False)  # tokens in the longest row
+    padded_width: int = field(init=False)
+    real: int = field(init=False)  # tokens without padding
+    padded: int = field(init=False)  # tokens with padding, alone
+    alone: int = field(init=False)  # what it costs alone: rows x longest^2
 
-    def __init__(self, pack: TokenPack) -> None:
-        self.pack = pack
-        lengths = list(map(len, pack.rows))
-        self.rows = len(lengths)
-        self.width = max(lengths)  # tokens in the longest row
-        self.real = sum(lengths)  # tokens without padding
+    def __post_init__(self) -> None:
+        lengths = list(map(len, self.pack.rows))
+        self.rows, self.width, self.real = len(lengths), max(lengths), sum(lengths)
         self.padded_width = padded_width(self.width)
-        self.padded = self.rows * self.padded_width  # tokens with padding, alone
-        self.alone = self.padded * self.padded_width  # what it costs alone: rows x longest^2
+        self.padded = self.rows * self.padded_width
+        self.alone = self.padded * self.padded_width
 
 
 def padded_tokens(pack: TokenPack) -> int:

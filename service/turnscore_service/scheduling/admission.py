@@ -162,20 +162,18 @@ class Admission:
         if refusal is not None and refusal.scorer in scorers:
             del self._rows[caller]
 
-    def full_scorer(self, caller: str = "") -> str | None:
-        """The scorer whose next request by this caller may be shed; None where none may."""
+    def would_shed(self, caller: str = "") -> Refusal | None:
+        """Why the caller's next request for a scorer may be shed; None where none may."""
         row = self._rows.get(caller)
         if row is None or row.in_a_row < REFUSALS_IN_A_ROW or row.shed == SHED_PER_WITNESS:
             return None
-        refusal = self._refuse_again(row, caller)
-        return None if refusal is None else refusal.scorer
+        return self._refuse_again(row, caller)
 
     def shed(self, caller: str = "") -> OverloadedError | None:
         """The error for a request that asks the full scorer and has just come; None if it should be decoded."""
-        row = self._rows.get(caller)
-        if row is None or self.full_scorer(caller) is None or (refusal := self._refuse_again(row, caller)) is None:
+        if (refusal := self.would_shed(caller)) is None:
             return None
-        row.shed += 1
+        self._rows[caller].shed += 1
         message = f"{refusal.scorer} has more work than it can do; this request was refused before it was decoded"
         return OverloadedError(message, retry_after_ms=refusal.error.retry_after_ms)
 

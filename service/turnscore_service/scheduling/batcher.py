@@ -41,7 +41,7 @@ _OLDEST_EVERY = 8  # while several callers wait, one batch in so many begins wit
 
 _PACE_WEIGHT = 0.2  # weight of the latest batch in the pace that waits are estimated by
 
-_ORDER, _NUMBER = attrgetter("order"), attrgetter("number")
+_ORDER, _NUMBER = attrgetter("width", "number"), attrgetter("number")
 
 _LOGGER = logging.getLogger("turnscore.batching")
 
@@ -55,21 +55,17 @@ class PackScores:
     inference_seconds: float
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class QueuedPack(SizedPack):
     """One pack in the queue, whose it is, and the future that its caller waits for."""
 
-    __slots__ = ("arrived_at", "caller", "future", "number", "order", "request_id", "timer", "turns")
-
-    def __init__(self, pack: TokenPack, number: int, caller: str, future: "asyncio.Future[PackScores]") -> None:
-        super().__init__(pack)
-        self.turns = 1 if pack.scorers else len(pack.answers)  # what is asked of it by several scorers is one turn
-        self.number = number
-        self.caller = caller
-        self.future = future
-        self.order = (self.width, number)
-        self.timer: asyncio.TimerHandle | None = None
-        self.request_id = REQUEST_ID.get()
-        self.arrived_at = time.monotonic()
+    turns: int
+    number: int
+    caller: str
+    future: "asyncio.Future[PackScores]"
+    request_id: str | None
+    arrived_at: float
+    timer: asyncio.TimerHandle | None = None
 
 
 class BatchQueue:
@@ -119,7 +115,7 @@ class BatchQueue:
             first = min([next(iter(own.values())) for own in self._by_caller.values()], key=_NUMBER)
         else:
             first = next(iter(self._by_caller[chosen].values()))
-        place = bisect_left(self.by_width, first.order, key=_ORDER)
+        place = bisect_left(self.by_width, _ORDER(first), key=_ORDER)
         share = math.ceil(self._padded / idle_slots) if idle_slots > 1 else math.inf
         budget = min(most_tokens, max(self._budget.least_split_tokens, share))
         if len(self._by_caller) > 1:
@@ -184,7 +180,15 @@ class Batcher:
         if self._is_stopped:
             raise NotReadyError("the service is shutting down")
         loop = asyncio.get_running_loop()
-        entry = QueuedPack(pack, next(self._numbers), CALLER.get().share, loop.create_future())
+        entry = QueuedPack(
+            pack,
+            turns=1 if pack.scorers else len(pack.answers),  # what is asked of it by several scorers is one turn
+            number=next(self._numbers),
+            caller=CALLER.get().share,
+            future=loop.create_future(),
+            request_id=REQUEST_ID.get(),
+            arrived_at=time.monotonic(),
+        )
         if deadline is not None:
             entry.timer = loop.call_later(max(0.0, deadline.remaining_seconds()), expire, entry.future)
         self._queue.add(entry)

@@ -214,14 +214,13 @@ def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:
     """
     KNOWN_REQUEST.set(False)
     pipeline = runtime.served
-    scorer = None if pipeline is None else pipeline.admission.full_scorer(caller.share)
-    if pipeline is None or scorer is None:
+    if pipeline is None or (refusal := pipeline.admission.would_shed(caller.share)) is None:
         return
     if body in runtime.answered:
         KNOWN_REQUEST.set(True)
         return
     models = pipeline.split.model_set_for()
-    is_asked = any(asks(models, call, body, each) for each in pipeline.computed_by(scorer))
+    is_asked = any(asks(models, call, body, each) for each in pipeline.computed_by(refusal.scorer))
     if is_asked and (error := pipeline.admission.shed(caller.share)) is not None:
         SHED.labels("http", call).inc()
         raise error

@@ -74,11 +74,7 @@ class JsonResponse(Response):
         self.body = body = reply.__pydantic_serializer__.to_json(reply)
         self.status_code = 200
         self.background = None
-        self.raw_headers = [
-            (b"content-length", b"%d" % len(body)),
-            _JSON,
-            (_REQUEST_ID_NAME, request_id.encode()),
-        ]
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON, (_REQUEST_ID_NAME, request_id.encode())]
         if isinstance(reply, ErrorReply):
             error = reply.error
             # A narrower status than the table's for a part of the request that is no field of any call.

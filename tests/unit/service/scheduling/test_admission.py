@@ -139,8 +139,8 @@ def test_what_a_flood_is_refused_says_nothing_about_another():
     for _ in range(REFUSALS_IN_A_ROW):
         with pytest.raises(OverloadedError):
             shedding.reserve(one_turn(), LATER, "flood")
-    assert shedding.full_scorer("flood") == "fed"
-    assert shedding.full_scorer("other") is None
+    assert shedding.would_shed("flood").scorer == "fed"
+    assert shedding.would_shed("other") is None
     for _ in range(3):
         shedding.reserve(one_turn(), LATER, "other").release("fed")
         shedding.note_known({"fed"}, "other")
