@@ -294,7 +294,7 @@ class ScoringJob:
     reservation: Reservation
     """What it holds for the scorer is given back when nothing of the job is being computed any more."""
     cache: ScoreCache
-    started_at: float = field(init=False)
+    started_at: float = field(default_factory=time.monotonic)
     tokenize_seconds: float = field(init=False)
     answers: list[tuple[InFlight, PendingScore]] = field(init=False)
     """By the place of a pack's answer."""
@@ -303,7 +303,6 @@ class ScoringJob:
 
     def begin(self) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop."""
-        self.started_at = time.monotonic()
         self.answers = [(work, part) for work in self.works for part in work.parts]
         self.runtime.jobs.begin()
         loaded, turns = self.runtime.loaded, [work.turn for work in self.works]

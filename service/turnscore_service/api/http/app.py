@@ -92,8 +92,7 @@ class HttpApi:
                 with exchange:  # from here on a caller who leaves ends the work
                     slices = TimeSlice(runtime.cooperative, is_large=len(body) >= LARGE_BYTES)
                     wanted = await call.read(body, settings.limits, slices)
-                    deadline_ms: int | None = getattr(wanted, "deadline_ms", None)
-                    deadline = Deadline.after_ms(deadline_ms or settings.default_deadline_ms)
+                    deadline = Deadline.after_ms(getattr(wanted, "deadline_ms", None) or settings.default_deadline_ms)
                     if (pipeline := runtime.served) is None:
                         raise runtime.health.not_ready()
                     try:
