@@ -12,6 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from turnscore_client import AsyncTurnScoreClient
+from turnscore_client._async import AsyncCalls
+from turnscore_client._files.runs import Engine, EngineTransport
+from turnscore_client._settings import ClientSetup
 from typer.core import TyperGroup
 
 from turnscore_assessment.errors import AssessmentError
@@ -61,6 +64,16 @@ def client_of(url: str | None, seconds: float | None = None) -> OpenClient:
             raise typer.BadParameter(str(error)) from error
 
     return open_client
+
+
+# Dialogues that an engine answers together. Chosen: enough turns of like length, and progress shows.
+ENGINE_DIALOGUES_AT_ONCE = 64
+
+
+def client_over(engine: Engine) -> AsyncCalls:
+    """A client of an engine in this process, which it closes."""
+    settings = ClientSetup(address="local", api_key=None, timeout_seconds=CALL_SECONDS, max_retries=0)
+    return AsyncCalls(EngineTransport(engine), settings, None)
 
 
 Asked = TypeVar("Asked")

@@ -6,23 +6,32 @@ docs/agreement.md describes the form.
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
+from turnscore_client import DialogueReply, TurnScoreError
+from turnscore_client._async import AsyncCalls
 from turnscore_core.engine import Engine
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_models.manifest import BundleError
 from turnscore_models.store import resolve
-from turnscore_wire import DialogueAggregate, DialogueRequest, ErrorReply, Limits, ModelDescription, Turn
+from turnscore_wire import DialogueAggregate, Limits, ModelDescription, Turn
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import CALL_SECONDS, CALLS_IN_FLIGHT, Advance, ask_all, client_of, show_progress
+from turnscore_assessment.command_line import (
+    CALL_SECONDS,
+    CALLS_IN_FLIGHT,
+    ENGINE_DIALOGUES_AT_ONCE,
+    Advance,
+    ask_all,
+    client_of,
+    client_over,
+    show_progress,
+)
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import check_row, read_rows
@@ -153,8 +162,6 @@ def average_parts(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {part: sum(turn[part] for turn in turns) / len(turns) for part in sorted(shared)}
 
 
-# Dialogues whose turns are sorted into batches together. Chosen: enough of like length, and progress shows.
-DIALOGUES_AT_ONCE = 16
 _LIMITS = Limits(max_text_chars=10**9, max_turns=10**6)  # Here no caller has to be bounded.
 
 
@@ -180,8 +187,8 @@ def load_bundles(references: Sequence[str]) -> dict[str, LoadedScorer]:
 _RELATIVE_ROUNDING = 1e-9
 
 
-async def score_with_service(
-    client: AsyncTurnScoreClient,
+async def score_with_client(
+    client: AsyncCalls,
     scorers: Sequence[str],
     dialogues: Sequence[JudgedDialogue],
     concurrency: int,
@@ -189,14 +196,18 @@ async def score_with_service(
 ) -> list[ScoredFile]:
     """Each scorer's scores of every system turn, at most `concurrency` dialogues in flight.
 
-    Raises AgreementError where a scorer is not loaded, or the service fails on a dialogue or answers it by another
-    version, as one that splits conversations does; the message names the dialogue.
+    Raises AgreementError where a scorer is not loaded, or the service or engine fails on a dialogue or answers it by
+    another version, as one that splits conversations does; the message names the dialogue.
     """
     try:
         loaded = (await client.models()).models
     except TurnScoreError as error:
         raise AgreementError(f"the service does not answer: {error}") from error
-    models = _find_models(loaded, scorers, "the service has no scorer {!r}; loaded: {}")
+    known = {model.scorer: model for model in loaded}
+    for name in scorers:
+        if name not in known:
+            raise AgreementError(f"no scorer {name!r} is loaded; loaded: {', '.join(known)}")
+    models = {name: known[name] for name in scorers}
 
     async def score(dialogue: JudgedDialogue) -> DialogueReply:
         try:
@@ -221,38 +232,8 @@ def open_engine(references: Sequence[str]) -> Engine:
         raise AgreementError(str(error)) from error
 
 
-def score_with_engine(
-    engine: Engine, scorers: Sequence[str], dialogues: Sequence[JudgedDialogue], advance: Advance
-) -> list[ScoredFile]:
-    """As `score_with_service`, by bundles in this process."""
-    models = _find_models(engine.models, scorers, "no bundle of scorer {!r} was given; given: {}")
-    replies = []
-    for start in range(0, len(dialogues), DIALOGUES_AT_ONCE):
-        some = dialogues[start : start + DIALOGUES_AT_ONCE]
-        asked = [DialogueRequest(turns=_turns_of(each), scorers=list(models)) for each in some]
-        for dialogue, reply in zip(some, engine.answer(asked), strict=True):
-            if not isinstance(reply, DialogueReply):
-                reason = reply.error.message if isinstance(reply, ErrorReply) else "is no dialogue"
-                raise AgreementError(f"dialogue {dialogue.id!r}: {reason}")
-            _check_reply(dialogue, reply, models)
-            replies.append(reply)
-        advance(len(some))
-    return _read_replies(models, replies)
-
-
 def _turns_of(dialogue: JudgedDialogue) -> list[Turn]:
     return [Turn(speaker=turn.speaker, text=turn.text) for turn in dialogue.turns]
-
-
-def _find_models(
-    loaded: Sequence[ModelDescription], scorers: Sequence[str], refusal: str
-) -> Mapping[str, ModelDescription]:
-    """The scorers' models; the refusal is of a scorer, and of those that there are."""
-    models = {model.scorer: model for model in loaded}
-    for name in scorers:
-        if name not in models:
-            raise AgreementError(refusal.format(name, ", ".join(models)))
-    return {name: models[name] for name in scorers}
 
 
 def _check_reply(dialogue: JudgedDialogue, reply: DialogueReply, models: Mapping[str, ModelDescription]) -> None:
@@ -338,17 +319,12 @@ class AgreementOptions(ScorerOptions):
 
 def score_dialogues(choice: ScorerOptions, dialogues: Sequence[JudgedDialogue]) -> list[ScoredFile]:
     """Each scorer's scores of the dialogues. AgreementError for a missing scorer, or one that fails on a dialogue."""
-    names = list(dict.fromkeys(choice.scorers or ()))
-    if not choice.bundles:
-        return asyncio.run(_ask_service(choice, names, dialogues))
-    engine = open_engine(choice.bundles)
-    with closing(engine), show_progress(", ".join(names), len(dialogues)) as advance:
-        return score_with_engine(engine, names, dialogues, advance)
+    return asyncio.run(_score(choice, list(dict.fromkeys(choice.scorers or ())), dialogues))
 
 
-async def _ask_service(
-    choice: ScorerOptions, names: Sequence[str], dialogues: Sequence[JudgedDialogue]
-) -> list[ScoredFile]:
-    async with client_of(choice.url, choice.timeout)() as client:
+async def _score(choice: ScorerOptions, names: Sequence[str], dialogues: Sequence[JudgedDialogue]) -> list[ScoredFile]:
+    opened = client_over(open_engine(choice.bundles)) if choice.bundles else client_of(choice.url, choice.timeout)()
+    at_once = ENGINE_DIALOGUES_AT_ONCE if choice.bundles else choice.concurrency
+    async with opened as client:
         with show_progress(", ".join(names), len(dialogues)) as advance:
-            return await score_with_service(client, names, dialogues, choice.concurrency, advance)
+            return await score_with_client(client, names, dialogues, at_once, advance)

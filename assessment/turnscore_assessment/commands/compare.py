@@ -1,7 +1,8 @@
 """`compare`: systems by scores of their dialogues and by people's ratings, or two of them while ratings come in."""
 
+import asyncio
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +13,15 @@ from turnscore_core.engine import open_file_engine
 from turnscore_models.manifest import BundleError
 from typer import Option
 
-from turnscore_assessment.command_line import client_of, command_of, file_option, input_file
+from turnscore_assessment.command_line import (
+    CALLS_IN_FLIGHT,
+    ENGINE_DIALOGUES_AT_ONCE,
+    client_of,
+    client_over,
+    command_of,
+    file_option,
+    input_file,
+)
 from turnscore_assessment.comparison import comparison
 from turnscore_assessment.comparison.comparison import ComparisonOptions, ScoreFile, SystemsComparison
 from turnscore_assessment.comparison.sequential import (
@@ -170,11 +179,17 @@ run_compare = command_of(CompareOptions, run, BundleError)
 def _read_scored(options: CompareOptions, files: Sequence[Path], names: list[str] | None) -> dict[str, ScoreFile]:
     """The files by system, all of their dialogues scored."""
     read = dict(zip(comparison.name_systems(files), map(comparison.read_score_file, files), strict=True))
-    needs_engine = options.engine and any(each.unscored for each in read.values())
-    local = open_file_engine(None, names) if needs_engine else None
-    for each in read.values():
-        comparison.score_file(each, client_of(options.url), names, local)
+    if any(each.unscored for each in read.values()):
+        asyncio.run(_score(options, read.values(), names))
     return read
+
+
+async def _score(options: CompareOptions, files: Iterable[ScoreFile], names: list[str] | None) -> None:
+    if options.engine is None:
+        await comparison.score_files(files, client_of(options.url)(), names, CALLS_IN_FLIGHT)
+    else:
+        client = client_over(open_file_engine(None, names))
+        await comparison.score_files(files, client, names, ENGINE_DIALOGUES_AT_ONCE)
 
 
 def _follow(options: CompareOptions, files: Sequence[Path], names: list[str] | None) -> list[SequentialComparison]:

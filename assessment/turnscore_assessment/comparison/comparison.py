@@ -4,8 +4,7 @@ At equal length, unpaired: score = a + d * [system A] + b * length. Paired: diff
 lengths. The interval of d is t's with variances that may differ between dialogues (HC3, MacKinnon & White 1985).
 """
 
-import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -16,11 +15,11 @@ import scipy
 from numpy.typing import ArrayLike
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from turnscore_client import TurnScoreError
-from turnscore_core.engine import Engine
-from turnscore_wire import DialogueReply, DialogueRequest, ErrorReply, Turn
+from turnscore_client._async import AsyncCalls
+from turnscore_wire import DialogueReply, Turn
 from typer import Option
 
-from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient, SeedOption, ask_all
+from turnscore_assessment.command_line import SeedOption, ask_all
 from turnscore_assessment.comparison.difference import (
     LEAST_DIALOGUES,
     LEAST_PAIRS,
@@ -42,7 +41,6 @@ from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, cor
 
 MOST_DIALOGUES = 100_000  # Most dialogues in one file. Chosen: far above any study, and a few hundred MB of memory.
 
-DIALOGUES_AT_ONCE = 64  # Dialogues whose turns are batched together here. Chosen: enough of like length.
 LARGEST_SCORE = 1e100  # Largest magnitude of a score. Chosen: squares and sums of such numbers are still numbers.
 MOST_TOKENS = 10**9  # Most tokens of one turn. Chosen: far above what any model reads.
 
@@ -207,36 +205,18 @@ class UnscoredError(AssessmentError):
     """The service did not score a dialogue; the message says which and why."""
 
 
-def score_file(
-    found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None, engine: Engine | None = None
-) -> None:
-    """Has the unscored dialogues scored by the engine, or by a service. UnscoredError names the line."""
-    unscored, names = found.unscored, None if scorers is None else list(scorers)
-    if not unscored:
-        return
-    if engine is None:
-        asyncio.run(_score(found, open_client, names))
-        return
-    for start in range(0, len(unscored), DIALOGUES_AT_ONCE):
-        asked = unscored[start : start + DIALOGUES_AT_ONCE]
-        replies = engine.answer([DialogueRequest(turns=each.turns, scorers=names) for each in asked])
-        for dialogue, reply in zip(asked, replies, strict=True):
-            if not isinstance(reply, DialogueReply):
-                reason = reply.error.message if isinstance(reply, ErrorReply) else "is no dialogue"
-                raise UnscoredError(f"{found.path}, line {dialogue.line}: {reason}")
-            dialogue.take(reply)
+async def score_files(files: Iterable[ScoreFile], client: AsyncCalls, scorers: list[str] | None, at_once: int) -> None:
+    """Has the unscored dialogues of all files scored, so many at a time. UnscoredError names the line."""
 
+    async def ask(asked: tuple[ScoreFile, ScoredDialogue]) -> None:
+        found, dialogue = asked
+        try:
+            dialogue.take(await client.score_dialogue(dialogue.turns, scorers=scorers))
+        except TurnScoreError as error:
+            raise UnscoredError(f"{found.path}, line {dialogue.line}: {error}") from None
 
-async def _score(found: ScoreFile, open_client: OpenClient, scorers: list[str] | None) -> None:
-    async with open_client() as client:
-
-        async def ask(dialogue: ScoredDialogue) -> None:
-            try:
-                dialogue.take(await client.score_dialogue(dialogue.turns, scorers=scorers))
-            except TurnScoreError as error:
-                raise UnscoredError(f"{found.path}, line {dialogue.line}: {error}") from None
-
-        await ask_all(ask, found.unscored, CALLS_IN_FLIGHT)
+    async with client:
+        await ask_all(ask, [(each, dialogue) for each in files for dialogue in each.unscored], at_once)
 
 
 LARGE_SHARE = 0.5  # Share of a difference that disappears at equal length, from which the report warns. Chosen.

@@ -133,7 +133,7 @@ def test_the_command_says_what_it_cannot_do(ratings, tmp_path):
     cases = [
         ([str(bare)], "there is no metric: give scorers or files of scores"),
         ([str(bare), "--scorer", "oracle", "--bundle", "oracle"], "no rated dialogue has `turns` to score"),
-        ([str(file), "--scorer", "fed", "--bundle", "oracle"], "no bundle of scorer 'fed' was given"),
+        ([str(file), "--scorer", "fed", "--bundle", "oracle"], "no scorer 'fed' is loaded"),
         ([str(file), "--scorer", "oracle", "--bundle", "oracle", "--part", "x"], "no scorer has a part 'x'"),
     ]
     for words, reason in cases:

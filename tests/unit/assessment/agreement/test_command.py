@@ -103,7 +103,7 @@ def refusal(file, *options):
 
 
 def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path, file):
-    assert "no bundle of scorer 'mood' was given; given: oracle, fake" in refusal(file, "--scorer", "mood")
+    assert "no scorer 'mood' is loaded; loaded: oracle, fake" in refusal(file, "--scorer", "mood")
     unknown = refusal(file, "--scorer", "fake", "--part", "mood")
     assert "no scorer has a part 'mood'; fake has value" in unknown
     few = write_judged(tmp_path / "few.jsonl", [build_judged(1, pairs=2)])

@@ -68,9 +68,9 @@ def ignore(_):
     """Nobody watches."""
 
 
-def score_here(scorer, dialogues):
-    engine = engine_of({scorer.KIND: loaded_fake(scorer, scorer.KIND)})
-    return scoring.score_with_engine(engine, [scorer.KIND], dialogues, ignore)
+async def score_here(scorer, dialogues):
+    async with scoring.client_over(engine_of({scorer.KIND: loaded_fake(scorer, scorer.KIND)})) as client:
+        return await scoring.score_with_client(client, [scorer.KIND], dialogues, 16, ignore)
 
 
 def client_of(runtime):
@@ -81,10 +81,10 @@ async def test_a_service_and_a_bundle_give_the_same_scores(serve):
     dialogues = [*DIALOGUES, MONOLOGUE]
     done = []
     async with serve(oracle=OracleScorer(), fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
-        served = await scoring.score_with_service(client, ["fake", "oracle"], dialogues, 3, done.append)
+        served = await scoring.score_with_client(client, ["fake", "oracle"], dialogues, 3, done.append)
     assert sum(done) == len(dialogues)
     for found, scorer in zip(served, (FakeScorer(), OracleScorer()), strict=True):
-        [expected] = score_here(scorer, dialogues)
+        [expected] = await score_here(scorer, dialogues)
         assert (found.scorer, found.model, found.parts) == (expected.scorer, expected.model, expected.parts)
         for ours, theirs in zip(found.dialogues, expected.dialogues, strict=True):
             assert ours.turns == theirs.turns
@@ -93,9 +93,9 @@ async def test_a_service_and_a_bundle_give_the_same_scores(serve):
 
 async def test_a_score_that_is_not_a_number_and_a_bundle_that_is_not_there_are_refused_by_name(serve):
     with pytest.raises(AgreementError, match="dialogue 'p'"):
-        score_here(FakeScorer(), [DIALOGUES[0], POISONED])
+        await score_here(FakeScorer(), [DIALOGUES[0], POISONED])
     async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
         with pytest.raises(AgreementError, match="dialogue 'p'"):
-            await scoring.score_with_service(client, ["fake"], [DIALOGUES[0], POISONED], 2, ignore)
+            await scoring.score_with_client(client, ["fake"], [DIALOGUES[0], POISONED], 2, ignore)
     with pytest.raises(AgreementError, match="no bundle folder nowhere/x"):
         scoring.open_engine(["nowhere/x"])
