@@ -51,19 +51,13 @@ CALL_SECONDS = 60.0
 # Dialogues in flight. Chosen: some 40 turns, which fill a batch and leave the service room for others.
 CALLS_IN_FLIGHT = 4
 
-OpenClient = Callable[[], AsyncTurnScoreClient]
 
-
-def client_of(url: str | None, seconds: float | None = None) -> OpenClient:
-    """Opens a client of that service, or of TURNSCORE_URL's; raises BadParameter, once called, for a wrong address."""
-
-    def open_client() -> AsyncTurnScoreClient:
-        try:
-            return AsyncTurnScoreClient(url, timeout_seconds=seconds or CALL_SECONDS)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-
-    return open_client
+def client_of(url: str | None, seconds: float = CALL_SECONDS) -> AsyncTurnScoreClient:
+    """A client of that service, or of TURNSCORE_URL's; raises BadParameter for a wrong address."""
+    try:
+        return AsyncTurnScoreClient(url, timeout_seconds=seconds)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 # Dialogues that an engine answers together. Chosen: enough turns of like length, and progress shows.

@@ -323,7 +323,7 @@ def score_dialogues(choice: ScorerOptions, dialogues: Sequence[JudgedDialogue]) 
 
 
 async def _score(choice: ScorerOptions, names: Sequence[str], dialogues: Sequence[JudgedDialogue]) -> list[ScoredFile]:
-    opened = client_over(open_engine(choice.bundles)) if choice.bundles else client_of(choice.url, choice.timeout)()
+    opened = client_over(open_engine(choice.bundles)) if choice.bundles else client_of(choice.url, choice.timeout)
     at_once = ENGINE_DIALOGUES_AT_ONCE if choice.bundles else choice.concurrency
     async with opened as client:
         with show_progress(", ".join(names), len(dialogues)) as advance:

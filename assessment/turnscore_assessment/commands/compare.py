@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import typer
+from turnscore_client._files.runs import split_names
 from turnscore_core.engine import open_file_engine
 from turnscore_models.manifest import BundleError
 from typer import Option
@@ -158,7 +159,7 @@ def run(options: CompareOptions) -> None:
         raise typer.BadParameter("two files of dialogues, or one of ratings with --systems A,B, go with --sequential")
     if not sequential and (len(files) > MOST_SYSTEMS or (len(files) < 2 and (files or not options.ratings))):
         raise typer.BadParameter(f"needs files of 2 to {MOST_SYSTEMS} systems, or --ratings")
-    names = _split(options.scorers, "--scorers") if options.scorers else None
+    names = split_names(options.scorers or None, "--scorers")
     if sequential:
         followed = _follow(options, files, names)
         print_page(build_sequence_page(followed), followed, options.output)
@@ -186,7 +187,7 @@ def _read_scored(options: CompareOptions, files: Sequence[Path], names: list[str
 
 async def _score(options: CompareOptions, files: Iterable[ScoreFile], names: list[str] | None) -> None:
     if options.engine is None:
-        await comparison.score_files(files, client_of(options.url)(), names, CALLS_IN_FLIGHT)
+        await comparison.score_files(files, client_of(options.url), names, CALLS_IN_FLIGHT)
     else:
         client = client_over(open_file_engine(None, names))
         await comparison.score_files(files, client, names, ENGINE_DIALOGUES_AT_ONCE)
@@ -198,7 +199,7 @@ def _follow(options: CompareOptions, files: Sequence[Path], names: list[str] | N
         method = options.method or ("asymptotic" if span is None else "betting")
         first, second = _read_scored(options, files, names).values()
         return compare_scores_sequentially(first, second, names, method, span, options.alpha, options.margin)
-    systems, criterion = _split(options.systems, "--systems"), options.criterion
+    systems, criterion = split_names(options.systems, "--systems") or [], options.criterion
     if len(systems) != 2:
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
     a, b = systems
@@ -227,10 +228,3 @@ def _read_bounds(bounds: str | None) -> tuple[float, float] | None:
     if not -1e300 < low < high < 1e300:
         raise typer.BadParameter("must be finite, and the first the smaller one", param_hint="--bounds")
     return low, high
-
-
-def _split(names: str, option: str) -> list[str]:
-    parts = [name.strip() for name in names.split(",")]
-    if not all(parts):
-        raise typer.BadParameter("has an empty name", param_hint=option)
-    return parts

@@ -120,7 +120,7 @@ def run_calibration(options: CalibrateOptions) -> Iterator[str]:
     if options.url is None:
         scores = score_turns(loaded, rated.turns)
     else:
-        client = client_of(options.url)()
+        client = client_of(options.url)
         scores = asyncio.run(score_by_service(client, options.scorer, loaded.bundle.digest, rated.turns))
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
     if options.scorer == QUALITY:
