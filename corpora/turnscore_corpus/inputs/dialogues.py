@@ -75,7 +75,7 @@ def draft_row(record: RawRecord, columns: Columns) -> Draft:
     count, places = len(given), list(range(len(given)))
     if holds_messages:
         given, places = _read_messages(given, field)
-    else:
+    elif columns.speakers:
         given = [_with_speaker(each, columns) for each in given]
 
     def name(place: int, part: str) -> str:
