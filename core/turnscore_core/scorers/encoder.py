@@ -19,7 +19,6 @@ from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import feed_distinct
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, keep_beginning
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, pack_turn
-from turnscore_core.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"
 _Vector = NDArray[np.float32]
@@ -84,10 +83,8 @@ class TextEncoder(Scorer):
         rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
         dropped = sum(map(len, texts)) - sum(map(len, kept))
         is_alone = len(texts) == 1
-        warnings = reading_warnings(
-            context_read=is_alone or len(texts[0]) <= room, response_read=len(texts[-1]) <= room
-        )
-        return pack_turn(place, rows, dropped, warnings)
+        context_read, response_read = is_alone or len(texts[0]) <= room, len(texts[-1]) <= room
+        return pack_turn(place, rows, dropped, context_read=context_read, response_read=response_read)
 
 
 def _texts_of(turn: TurnToScore) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from turnscore_core.inference.onnx_backend import Array, Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, history_of, keep_beginning, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, pack_turn
-from turnscore_core.scorers.turn_warnings import reading_warnings
 
 
 def feed_distinct(batch: Sequence[TokenPack], pad_id: int) -> tuple[dict[str, Array], Array, Array]:
@@ -93,8 +92,7 @@ class EngagementScorer(Scorer):
         kept = [reply[:room]] if not query else [query[-room:], reply[:room]]
         rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
         dropped = len(query) + len(reply) - sum(map(len, kept))
-        warnings = reading_warnings(context_read=len(query) <= room, response_read=len(reply) <= room)
-        return pack_turn(place, rows, dropped, warnings)
+        return pack_turn(place, rows, dropped, context_read=len(query) <= room, response_read=len(reply) <= room)
 
 
 def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:

@@ -46,7 +46,6 @@ from turnscore_core.scorers.turn_warnings import (
     find_repeats,
     find_suspect,
     is_foreign,
-    reading_warnings,
 )
 
 Head = Literal["relevant", "fluent", "engaging", "sentiment", "continues", "overall"]
@@ -526,18 +525,17 @@ class HeadScorer(Scorer):
         response = ids[turn.response]
         laid = lay_out_rows(context, response, layout, first, separator)
         rows = (laid.response, *laid.context)
-        warnings = reading_warnings(
-            context_read=not context or len(context[-1][1]) <= layout.turn_tokens,
-            response_read=not laid.response_dropped,
-        )
-        if self.looked_through:
-            warnings += find_repeats(said, turn.response)
+        warnings = find_repeats(said, turn.response) if self.looked_through else ()
         if self._language == "en" and is_foreign(turn.response, len(response)):
             warnings += (NOT_IN_LANGUAGE,)
         elif suspect is not None:
             of_suspect = [(first, *ids[text][-layout.turn_tokens :], separator) for text in suspect.texts]
             laid = replace(laid, suspect=suspect, suspect_rows=tuple(of_suspect))
-        return pack_turn(place, rows, laid.context_dropped + laid.response_dropped, warnings, laid)
+        dropped, is_whole = laid.context_dropped + laid.response_dropped, not laid.response_dropped
+        is_read = not context or len(context[-1][1]) <= layout.turn_tokens
+        return pack_turn(
+            place, rows, dropped, context_read=is_read, response_read=is_whole, warnings=warnings, structure=laid
+        )
 
     def read_ahead(self, turn: TurnToScore) -> TokenPack | None:
         """Of the latest turn, as the context's row that it will be."""

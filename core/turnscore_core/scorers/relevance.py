@@ -19,7 +19,6 @@ from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_ends_of
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TokenRow, TurnToScore, pack_turn
-from turnscore_core.scorers.turn_warnings import reading_warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +138,12 @@ class JointScorer(Scorer):
         """The row of a turn, and where its response ends."""
         joined = [token for ids in said for token in (self._tokenizer.separator_id, *ids)][1:]
         row = self.lay_out(joined, response)
-        warnings = reading_warnings(
-            context_read=not said or len(joined) - row.said_dropped >= len(said[-1]),
-            response_read=not row.response_dropped,
+        dropped, is_whole = row.said_dropped + row.response_dropped, not row.response_dropped
+        is_read = not said or len(joined) - row.said_dropped >= len(said[-1])
+        pack = pack_turn(
+            place, (row.ids,), dropped, context_read=is_read, response_read=is_whole, structure=row.response_start
         )
-        dropped = row.said_dropped + row.response_dropped
-        return pack_turn(place, (row.ids,), dropped, warnings, row.response_start), row.response_end
+        return pack, row.response_end
 
     def feed_rows(self, rows: Sequence[TokenRow], starts: Sequence[int], model: str = "") -> dict[str, Array]:
         """The inputs of a graph, or of that model in it, for rows whose responses begin at these places."""

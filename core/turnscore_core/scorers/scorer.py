@@ -18,6 +18,7 @@ from turnscore_wire import Speaker, TokenCount, Turn
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.kept_vectors import KeptVectors
+from turnscore_core.scorers.turn_warnings import CONTEXT_NOT_READ, RESPONSE_CUT
 
 Field = str | int | tuple[str, ...]
 Fields = tuple[Field, ...]
@@ -146,10 +147,21 @@ class TokenPack:
 
 
 def pack_turn(
-    place: int, rows: tuple[TokenRow, ...], dropped: int, warnings: tuple[str, ...], structure: Any = None
+    place: int,
+    rows: tuple[TokenRow, ...],
+    dropped: int,
+    *,
+    context_read: bool,
+    response_read: bool,
+    warnings: tuple[str, ...] = (),
+    structure: Any = None,
 ) -> TokenPack:
-    """The pack of one turn, of whose tokens so many are in none of the rows."""
+    """The pack of one turn, of whose tokens so many are in none of the rows.
+
+    Whether the turn before the response, and the response, were read whole stands before the scorer's own `warnings`.
+    """
     count = count_tokens(sum(map(len, rows)), dropped)
+    warnings = (CONTEXT_NOT_READ,) * (not context_read) + (RESPONSE_CUT,) * (not response_read) + warnings
     return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=structure, warnings=(warnings,))
 
 

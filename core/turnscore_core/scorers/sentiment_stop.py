@@ -18,7 +18,6 @@ from turnscore_core.inference.onnx_backend import Backend, pad_rows
 from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.history import CHARS_PER_TOKEN, FEWEST_CHARS, History, history_of, keep_beginning, keep_end
 from turnscore_core.scorers.scorer import Fields, RawScore, Scorer, TokenPack, TurnToScore, context_fields, pack_turn
-from turnscore_core.scorers.turn_warnings import reading_warnings
 
 TurnMarks = Literal["separator", "speaker"]
 
@@ -153,15 +152,13 @@ class SentimentStopScorer(Scorer):
     def _pack(self, place: int, turn: TurnToScore, ids: Mapping[str, list[int]]) -> TokenPack:
         context = [(each.speaker, ids[each.text]) for each in turn.context]
         row = lay_out_row(context, ids[turn.response], self._layout, self._special, self._token_limit)
-        warnings = self._warnings([ids for _, ids in context if ids], ids[turn.response], row)
-        return pack_turn(place, (row.ids,), row.dropped, warnings, row.response_start)
-
-    def _warnings(self, context: Sequence[Sequence[int]], response: Sequence[int], row: DialogueRow) -> tuple[str, ...]:
-        marks = 1 if self._layout.turn_marks == "speaker" else 0
-        read = row.response_start - ROW_MARKS - marks
-        is_read = not context or not self._layout.context_turns or read >= len(context[-1])
-        is_cut = len(row.ids) - row.response_start - 1 < len(response)
-        return reading_warnings(context_read=is_read, response_read=not is_cut)
+        said, response = [ids for _, ids in context if ids], ids[turn.response]
+        read = row.response_start - ROW_MARKS - (self._layout.turn_marks == "speaker")
+        is_read = not said or not self._layout.context_turns or read >= len(said[-1])
+        is_whole = len(row.ids) - row.response_start - 1 >= len(response)
+        return pack_turn(
+            place, (row.ids,), row.dropped, context_read=is_read, response_read=is_whole, structure=row.response_start
+        )
 
 
 def _is_seen(character: str) -> bool:

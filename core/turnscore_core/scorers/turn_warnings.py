@@ -97,11 +97,6 @@ class Suspect:
         return asked + max(min(cosine(*pair) for pair in pattern) for pattern in self.patterns)
 
 
-def reading_warnings(*, context_read: bool, response_read: bool) -> tuple[str, ...]:
-    """The texts that the scorer did not read whole: the turn before the response, and the response."""
-    return (CONTEXT_NOT_READ,) * (not context_read) + (RESPONSE_CUT,) * (not response_read)
-
-
 def find_repeats(context: Sequence[Turn], response: str) -> tuple[str, ...]:
     """`repeats_user` and `repeats_itself`, of the latest turns of a context; letters' case and marks do not count."""
     latest = context[max(0, len(context) - REPEAT_TURNS) :]
