@@ -81,8 +81,7 @@ def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     csv.field_size_limit(_MOST_CHARS)
     file = iter(file)
     head = next(file, b"")
-    separator = max(",;\t", key=lambda each: head.count(each.encode()))  # Excel writes semicolons in many languages
-    table = csv.reader(codecs.iterdecode(chain([head], file), "utf-8-sig"), delimiter=separator)
+    table = csv.reader(codecs.iterdecode(chain([head], file), "utf-8-sig"), delimiter=find_separator(head))
     try:
         names = [_name_column(name) for name in next(table, [])]
         if "response" not in names:
@@ -99,6 +98,11 @@ def _read_csv(path: Path, file: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             first = table.line_num + 1
     except (csv.Error, UnicodeDecodeError) as error:
         raise BadLayoutError(path, table.line_num + 1, f"is no CSV in UTF-8: {error}") from None
+
+
+def find_separator(head: bytes) -> str:
+    """Of a table with this first line."""
+    return max(",;\t", key=lambda each: head.count(each.encode()))  # Excel writes semicolons in many languages
 
 
 def _name_column(given: str) -> str:

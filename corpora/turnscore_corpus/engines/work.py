@@ -169,7 +169,7 @@ class ServiceEngine:
             reply = await self._patient.ask(lambda timeout: ask(timeout_seconds=timeout))
         except ServiceError as error:
             if isinstance(error, NotFoundError) or str(error.field).startswith(("scorers", "options")):
-                raise StoppedError(str(error)) from None  # what the service took at first, it takes no longer
+                raise StoppedError(str(error)) from None  # which the service took at first
             return wire.ErrorReply(error=error.detail(), request_id=error.request_id or "")
         except TurnScoreError as error:  # a proxy's: no dialogue is to blame
             raise StoppedError(str(error)) from None

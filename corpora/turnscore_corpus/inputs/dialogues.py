@@ -20,7 +20,7 @@ from turnscore_client._files.rows import choose_turns, name_field
 from turnscore_wire import ChatMessage, ErrorCode, ErrorDetail, Limits, Turn, describe_refusal, map_messages
 
 from turnscore_corpus.inputs.files import Columns
-from turnscore_corpus.inputs.formats import RawRecord
+from turnscore_corpus.inputs.formats import RawRecord, text_of
 
 _ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
 _MESSAGES = TypeAdapter(list[ChatMessage])
@@ -58,7 +58,7 @@ Draft = tuple[InputDialogue, Sequence[object], Callable[[int, str], str]]
 
 def name_in(record: RawRecord, columns: Columns) -> str | None:
     """The dialogue's name, where the record has one: an empty cell counts as none."""
-    return _text_of((record.fields or {}).get(columns.id_column)) or None
+    return text_of((record.fields or {}).get(columns.id_column)) or None
 
 
 def draft_row(record: RawRecord, columns: Columns) -> Draft:
@@ -171,17 +171,12 @@ def _number_in(value: object) -> int | float | Decimal:
 
 def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, Any]:
     """What is written with the scores: the system's name, and the day of a date or time."""
-    system = None if columns.system is None else _text_of(fields.get(columns.system))
+    system = None if columns.system is None else text_of(fields.get(columns.system))
     given = None if columns.day is None else fields.get(columns.day)
-    day = given.isoformat() if isinstance(given, date) else _text_of(given)
+    day = given.isoformat() if isinstance(given, date) else text_of(given)
     if day is not None and _ISO_DAY.match(day):
         day = day[:10]
     return {"system": system, "day": day}
-
-
-def _text_of(value: object) -> str | None:
-    """A cell as text that every output can hold."""
-    return None if value is None else str(value).encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

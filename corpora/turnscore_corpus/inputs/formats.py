@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
+from turnscore_client._files.rows import find_separator
 from turnscore_wire.json_lines import read_json_line
 
 from turnscore_corpus.inputs.files import MOST_BYTES, BadInputError, Columns, InputFile, read_lines
@@ -35,9 +36,9 @@ class Mark:
     dialogue: str | None = None  # the dialogue that the row belongs to, where a row is a turn and names one
 
 
-def _name_of(cell: object) -> str | None:
-    """A dialogue's name; an empty one counts as none."""
-    return None if cell is None else str(cell) or None
+def text_of(cell: object) -> str | None:
+    """A cell as text that every output can hold."""
+    return None if cell is None else str(cell).encode("utf-8", "replace").decode()
 
 
 Row = tuple[dict[str, Any], str | None]  # the fields that can be read, and the fault of the first that cannot
@@ -118,7 +119,7 @@ class ParquetRecords:
             names = (fields.get(self._columns.id_column) for fields, _ in self._rows(0, [self._columns.id_column]))
         for rows, size in zip(self._groups, self._sizes, strict=True):
             for name in islice(names, rows):
-                yield Mark(size // rows, None, _name_of(name))
+                yield Mark(size // rows, None, text_of(name) or None)
 
     def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
         """The rows from there on; `start` must be the first of a group."""
@@ -156,7 +157,7 @@ class _LineFile:
         """One for each row, with the dialogue's name where a row is a turn."""
         before = self.begin
         for fields, _, end in self._rows(before, is_read=self._columns.row == "turn"):
-            name = _name_of((fields or {}).get(self._columns.id_column))
+            name = text_of((fields or {}).get(self._columns.id_column)) or None
             yield Mark(end - before, None if self._file.packing else end, name)
             before = end
 
@@ -200,25 +201,20 @@ class JsonLines(_LineFile):
             if raw is None:
                 yield None, f"the line has more than {MOST_BYTES} bytes", end
             elif is_read and raw.strip():
-                yield *_parse(raw), end
+                try:
+                    yield read_json_line(raw), None, end
+                except ValueError as error:
+                    yield None, str(error), end
             else:
                 yield None, None, end
 
     def _check_columns(self) -> None:
         # These lines say which fields there are. A field that stands in fewer than one in a hundred is looked for in
         # vain, and can be left unnamed.
-        first = (_parse(raw)[0] for raw, _ in islice(self._lines(0), 100) if raw is not None and raw.strip())
-        known = list(dict.fromkeys(chain.from_iterable(fields for fields in first if fields is not None)))
+        first = (fields for fields, *_ in islice(self._rows(0, is_read=True), 100) if fields is not None)
+        known = list(dict.fromkeys(chain.from_iterable(first)))
         if known:
             self._columns.needed(self._file.place, known)
-
-
-def _parse(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
-    """The line's object, or why there is none."""
-    try:
-        return read_json_line(raw), None
-    except ValueError as error:
-        return None, str(error)
 
 
 csv.field_size_limit(min(sys.maxsize, MOST_BYTES))  # the default of 128 kB is less than a dialogue takes
@@ -229,6 +225,7 @@ class CsvRecords(_LineFile):
 
     def __init__(self, file: InputFile, columns: Columns) -> None:
         super().__init__(file, columns)
+        self._separator = find_separator(next(self._lines(0), (b"", 0))[0] or b"")
         self._header, self.begin = self._read_header()
         columns.needed(file.place, self._header)
 
@@ -264,7 +261,7 @@ class CsvRecords(_LineFile):
                 yield raw.decode("utf-8", "surrogateescape")
 
         try:
-            for cells in csv.reader(lines(), strict=True):
+            for cells in csv.reader(lines(), delimiter=self._separator, strict=True):
                 yield cells, place
         except csv.Error as error:
             raise BadInputError(f"{self._file.place}: behind byte {place}: {error}") from None

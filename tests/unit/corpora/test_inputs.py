@@ -160,8 +160,8 @@ def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(
         assert too_long == [(None, 8)], step
 
 
-def test_a_byte_order_mark_before_a_quoted_name_is_no_part_of_it(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbf"dialogue","speaker","text"\n"a","system","yes"\n')
+def test_a_byte_order_mark_before_a_quoted_name_is_no_part_of_it_and_excel_s_separator_is_one(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbf"dialogue";"speaker";"text"\n"a";"system";"yes, no"\n')
     [found] = dialogues_in(plan_of(tmp_path / "a.csv", row="turn"))
     assert found.id == "a"
 
