@@ -147,7 +147,12 @@ def grow_batch(sizes: Sequence[SizedPack], place: int, budget: float, waste: Was
     return low, high
 
 
-def form_batches(packs: Sequence[TokenPack], most_tokens: int, waste: WasteLimit) -> Iterator[list[TokenPack]]:
+_BUDGET = BatchBudget()
+
+
+def form_batches(
+    packs: Sequence[TokenPack], most_tokens: int = _BUDGET.most_tokens, waste: WasteLimit = _BUDGET.waste
+) -> Iterator[list[TokenPack]]:
     """All packs in batches of like width, the widest first. The same packs make the same batches every time."""
     sized = sorted(map(SizedPack, packs), key=attrgetter("width"))
     while sized:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from pydantic import JsonValue
 from turnscore_assessment.figures import compute_spearman
+from turnscore_core.batches import form_batches
 from turnscore_core.inference.onnx_backend import OnnxBackend, Tensor
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
 from turnscore_models.bundle import Bundle, write_bundle
@@ -174,7 +175,6 @@ def _describe_tensor(tensor: Tensor) -> TensorSpec:
     return TensorSpec(name=tensor.name, dtype=tensor.dtype, shape=list(tensor.shape))
 
 
-PACKS_AT_ONCE = 32
 # Chosen: fp16 costs nothing that a person or a ranking could see. int8's order is measured and reported, not judged.
 MIN_SPEARMAN: dict[GraphVariant, float] = {"cuda-fp16": 0.999}
 
@@ -194,11 +194,9 @@ class Drift:
 
 
 def serve_turns(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[float]:
-    """Values of the turns in order, in batches of like length as the service forms them."""
-    packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
+    """Values of the turns in order, computed in batches as the service forms them."""
     values = [0.0] * len(turns)
-    for start in range(0, len(packs), PACKS_AT_ONCE):
-        batch = packs[start : start + PACKS_AT_ONCE]
+    for batch in form_batches(scorer.encode(turns)):
         answers = [answer for pack in batch for answer in pack.answers]
         for answer, score in zip(answers, scorer.score(batch), strict=True):
             values[answer] = score.value

@@ -24,7 +24,7 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers import quality
 
 from turnscore_exporters.bundles.self_test import open_examined
-from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE
+from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS
 from turnscore_exporters.criterion.judgements import MARK, TRAIN, Features, Judgements
 from turnscore_exporters.criterion.learning import RidgeHead, fit_head
 from turnscore_exporters.errors import ExporterError
@@ -48,6 +48,7 @@ class DeepRecipe:
 
 
 RECIPE = DeepRecipe()
+READ_AT_ONCE = 32
 DRAWS = 20  # Of dialogues to leave out. Chosen: enough where a handful of dialogues have the rarer mark.
 
 
@@ -70,7 +71,7 @@ class ReadTurns:
         self._encoder = self._open(self.joint_file)
         self._encoder.kept = VectorStore().of(loaded.bundle.digest)
         self._vectors: quality.ReadVectors = {quality.RESPONSE: {}, quality.CONTEXT: {}}
-        for batch in chunks(self.turns, PACKS_AT_ONCE):
+        for batch in chunks(self.turns, READ_AT_ONCE):
             for role, found in self._encoder.read(batch).items():
                 self._vectors[role] |= found
 
@@ -79,7 +80,7 @@ class ReadTurns:
         encoder = self._open(joint_file)
         order = sorted(range(len(self.turns)), key=lambda place: len(self.turns[place].response))
         found = np.concatenate(
-            [encoder.run(*self._take([self.turns[place] for place in own])) for own in chunks(order, PACKS_AT_ONCE)]
+            [encoder.run(*self._take([self.turns[place] for place in own])) for own in chunks(order, READ_AT_ONCE)]
         )
         return cast("Features", found[np.argsort(order)])
 

@@ -21,9 +21,8 @@ from turnscore_core.scorers.quality import QualityScorer
 from turnscore_models.bundle import Bundle
 from turnscore_wire import Turn
 
-from turnscore_exporters.bundles.writer import PACKS_AT_ONCE
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.training.encoders import chunks
+from turnscore_exporters.quality.bundle import serve_features
 
 TRAIN, HELD_OUT = "train", "dev"
 MARK, PEOPLE = "mark", "people."
@@ -170,11 +169,7 @@ class FeatureReader:
         place = self._kept_in / f"{hashlib.sha256(texts.encode()).hexdigest()[:32]}.npy"
         if place.exists():
             return cast("Features", np.load(place))
-        packs = self._scorer.encode([self.loaded.scorer.trim(turn.to_score()) for turn in turns])
-        packs.sort(key=lambda pack: pack.width)
-        computed = np.concatenate([self._scorer.compute_features(batch) for batch in chunks(packs, PACKS_AT_ONCE)])
-        found = np.empty_like(computed)
-        found[[pack.answers[0] for pack in packs]] = computed
+        found, _ = serve_features(self._scorer, [self._scorer.trim(turn.to_score()) for turn in turns])
         partial = place.with_suffix(".partial")
         with partial.open("wb") as file:
             np.save(file, found)

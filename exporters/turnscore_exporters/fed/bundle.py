@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.figures import Floats, compute_spearman
 from turnscore_assessment.files import check_row, read_document
+from turnscore_core.batches import form_batches
 from turnscore_core.scorers.fed.questions import (
     DialogueTokenizer,
     FedBundleOptions,
@@ -32,7 +33,6 @@ from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_gra
 from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.options import FedExportOptions
-from turnscore_exporters.training.encoders import chunks
 from turnscore_exporters.training.loop import TRAINING_FILE
 
 LOSSES: tuple[Loss, ...] = get_args(Loss)
@@ -95,9 +95,6 @@ def _mean(losses: Sequence[float]) -> float:
     return sum(losses) / len(losses) if losses else 0.0
 
 
-PACKS_AT_ONCE = 8
-
-
 def rate_verified_turns(checkpoint: FedCheckpoint, options: FedBundleOptions) -> dict[Loss, Floats]:
     """Values [turns, qualities] of the verified turns, computed the published way."""
     rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in self_test.FED_VERIFIED]
@@ -131,9 +128,8 @@ def serve_both_losses(
     """Values [turns, qualities] of all of the bundle's qualities, in its order, by each loss."""
     question = scorer.read_options({"qualities": list(options.qualities), "loss": "whole_sequence"})
     packs = scorer.encode([self_test.build_turn(texts, question) for texts in conversations])
-    packs.sort(key=lambda pack: pack.width)
     values: dict[Loss, Floats] = {loss: np.zeros((len(conversations), len(options.qualities))) for loss in LOSSES}
-    for batch in chunks(packs, PACKS_AT_ONCE):
+    for batch in form_batches(packs):
         places = [place for pack in batch for place in pack.answers]
         for place, found in zip(places, scorer.compute_losses(batch), strict=True):
             for loss in LOSSES:

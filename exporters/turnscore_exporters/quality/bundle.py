@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import nn
 from turnscore_assessment.data.dialogues import STATED, Spoken, read_population
 from turnscore_assessment.figures import Floats
+from turnscore_core.batches import form_batches
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, pad_rows
 from turnscore_core.scorers import quality
 from turnscore_core.scorers.reaction import REACTIONS
-from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models.bundle import Bundle, encoder_digest, sha256_of
 from turnscore_models.manifest import GraphVariant, HeadsSpec
@@ -50,7 +51,7 @@ from turnscore_exporters.quality.model import (
     smooth_joint_layers,
 )
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula
-from turnscore_exporters.training.encoders import Encoder, chunks
+from turnscore_exporters.training.encoders import Encoder
 
 KIND = "quality"
 GRAPH: GraphVariant = "cpu-int8"  # The one that is read again: for a checkpoint, or for other heads and layers.
@@ -268,19 +269,24 @@ def _texts_of(turns: Sequence[TurnToScore]) -> list[tuple[list[Spoken], str]]:
 def serve_turns(
     scorer: quality.QualityScorer, turns: Sequence[TurnToScore], reaction_heads: Backend | None = None
 ) -> TurnHeads:
-    """What the graphs give for them, in batches of like length as the service forms them."""
-    packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
-    heads, reactions = np.zeros((len(turns), len(quality.HEADS))), np.zeros((len(turns), len(REACTIONS)))
-    warnings: list[Sequence[str]] = [()] * len(turns)
-    for batch in chunks(packs, writer.PACKS_AT_ONCE):
-        features, places = scorer.compute_features(batch), [pack.answers[0] for pack in batch]
-        heads[places] = scorer.answer(features)
-        if reaction_heads is not None:
-            found = reaction_heads.run({quality.FEATURES: features})
-            reactions[places] = np.stack([found[name] for name in REACTIONS], 1)
-        for place, pack in zip(places, batch, strict=True):
-            warnings[place] = pack.warnings[0]
-    return TurnHeads(heads, warnings, reactions)
+    """What the graphs give for them."""
+    features, packs = serve_features(scorer, turns)
+    reactions = np.zeros((len(turns), len(REACTIONS)))
+    if reaction_heads is not None:
+        found = reaction_heads.run({quality.FEATURES: features})
+        reactions = np.stack([found[name] for name in REACTIONS], 1)
+    return TurnHeads(scorer.answer(features), [pack.warnings[0] for pack in packs], reactions)
+
+
+def serve_features(
+    scorer: quality.HeadScorer, turns: Sequence[TurnToScore]
+) -> tuple[NDArray[np.float32], list[TokenPack]]:
+    """The features [turns, columns], computed in batches as the service forms them, and the turns' packs."""
+    packs = scorer.encode(turns)
+    computed: dict[int, Any] = {}
+    for batch in form_batches(packs):
+        computed.update(zip([pack.answers[0] for pack in batch], scorer.compute_features(batch), strict=True))
+    return np.stack([computed[place] for place in range(len(turns))]), packs
 
 
 def _check(

@@ -32,14 +32,13 @@ from turnscore_models.manifest import SharedFiles
 from turnscore_models.store import resolve
 
 from turnscore_exporters.bundles.self_test import check_empty, write_self_test
-from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, PACKS_AT_ONCE, calibrate, write_draft
+from turnscore_exporters.bundles.writer import MIN_PARITY_TURNS, calibrate, write_draft
 from turnscore_exporters.calibration.recalibration import fit_probability
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.options import ReactionExportOptions
-from turnscore_exporters.quality.bundle import read_heads, write_head_set
+from turnscore_exporters.quality.bundle import read_heads, serve_features, write_head_set
 from turnscore_exporters.quality.drills import make_user_turn
-from turnscore_exporters.training.encoders import chunks
 
 KIND = "reaction"
 FITTED_ON = ("choose", "calibrate")
@@ -141,9 +140,9 @@ def _train(draft: Bundle, turns: Sequence[LabelledTurn], recipe: HeadRecipe) -> 
     loaded = load_scorer(draft, choose_variant(draft), threads=usable_cpus())
     scorer = cast("ReactionScorer", loaded.scorer)
     asked = [loaded.scorer.trim(turn.to_score()) for turn in turns]
-    packs = sorted(scorer.encode(asked), key=lambda pack: pack.width)
-    features = torch.cat([torch.from_numpy(scorer.compute_features(batch)) for batch in chunks(packs, PACKS_AT_ONCE)])
-    order = [pack.answers[0] for pack in packs]
+    found, packs = serve_features(scorer, asked)
+    order = sorted(range(len(turns)), key=lambda place: packs[place].width)
+    features = torch.from_numpy(found[order])
     wanted = torch.tensor([[turns[k].labels["satisfaction"], *shown_by([turns[k]])[0]] for k in order])
     spec = draft.manifest.heads[KIND]
     file = draft.path_of(spec.file)
