@@ -25,7 +25,6 @@ from development_sets import (
     measure_set,
     order_systems,
     read_judged_sets,
-    score_parts,
     score_sets,
     to_results,
 )
@@ -37,6 +36,7 @@ from turnscore_assessment.figures import CONFIDENCE, Floats, draw_dialogues, fin
 from turnscore_assessment.files import read_rows, to_json_text, write_text
 from turnscore_assessment.rendering import NOTHING, Page, Section, Table, to_markdown
 from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scoring import score_turns
 from turnscore_models.bundle import starter_bundles
 
 FIT = 0.5  # A response counts as relevant from here on. Specified.
@@ -78,7 +78,7 @@ def _call_relevant(loaded: LoadedScorer, rows: Sequence[dict[str, Any]]) -> Floa
         for response in row[kind]
         if response.strip()
     ]
-    scores = score_parts(loaded, [turn for *_, turn in asked])
+    scores = score_turns(loaded, [turn for *_, turn in asked])
     calls, counts = np.zeros((2, len(rows), len(ADVERSARIAL_KINDS)))
     for (place, column, _), raw in zip(asked, scores, strict=True):
         calls[place, column] += raw.details[PART] >= FIT

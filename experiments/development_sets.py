@@ -43,7 +43,7 @@ from turnscore_assessment.figures import (
 )
 from turnscore_assessment.rendering import Page
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, TurnToScore
 from turnscore_core.scoring import score_turns
 
 DBDC3 = "dbdc3"
@@ -241,13 +241,9 @@ def score_sets(
     ]
 
 
-def score_parts(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
-    return score_turns(loaded, turns)
-
-
 def _score_into(known: dict[TurnKey, tuple[Parts, bool]], loaded: LoadedScorer, items: Sequence[JudgedItem]) -> None:
     fresh = {key_of(turn): turn for item in items for turn in item.turns if key_of(turn) not in known}
-    for (key, turn), raw in zip(fresh.items(), score_parts(loaded, list(fresh.values())), strict=True):
+    for (key, turn), raw in zip(fresh.items(), score_turns(loaded, list(fresh.values())), strict=True):
         details = {} if loaded.name == SLOW else raw.details
         percentile = loaded.percentile(raw)
         parts = {name: value for name, value in details.items() if not name.endswith(PERCENTILE_SUFFIX)}
