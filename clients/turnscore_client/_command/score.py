@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import turnscore_wire as wire
 import typer
@@ -16,10 +16,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from turnscore_client import _defaults
+from turnscore_client import _defaults, writers
 from turnscore_client._async import AsyncCalls
 from turnscore_client._files import rows, runs, scoring
 from turnscore_client._settings import ClientSetup
+from turnscore_client.writers._entries import RowWriter
 
 T = TypeVar("T")
 
@@ -176,9 +177,6 @@ def _open(path: Path) -> rows.RowOutput:
         raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
 
 
-if TYPE_CHECKING:
-    from turnscore_client.writers._entries import RowWriter
-
 Url = Annotated[
     str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
 ]
@@ -189,9 +187,7 @@ def score(
     file: Annotated[
         Path | None,
         typer.Argument(
-            exists=True,
             dir_okay=False,
-            allow_dash=True,
             help="Input: JSON lines, a table (.csv) or transcripts (.txt); .gz is unpacked, - is the standard input.",
         ),
     ] = None,
@@ -245,6 +241,8 @@ def score(
     """
     if (file is None) == (turn is None):
         raise typer.BadParameter("give a FILE or a --turn", param_hint="FILE")
+    if file is not None and rows.is_file(file) and not file.exists():  # typer's own check refuses `-`
+        raise typer.BadParameter(f"'{file}' does not exist", param_hint="FILE")
     if turn is not None and (rows.is_file(output) or to is not None):
         raise typer.BadParameter("prints its scores; give a FILE", param_hint="--turn")
     if turn is None and context:
@@ -388,10 +386,7 @@ def _open_engine(name: str, bundles: list[str] | None, scorers: list[str] | None
     return AsyncCalls(runs.EngineTransport(engine), settings, None)
 
 
-def _open_tool(name: str) -> "RowWriter":
-    from turnscore_client import writers
-    from turnscore_client.writers._entries import RowWriter
-
+def _open_tool(name: str) -> RowWriter:
     try:
         return RowWriter(name, writers.open_writer(name))
     except (ValueError, ImportError) as error:

@@ -543,7 +543,7 @@ def test_one_line_goes_out_for_each_line_in_and_a_bad_one_fails_alone(mock, file
     assert (first["id"], first["line"], first["scores"]["engagement"]["value"]) == (1, 1, 0.5)
     assert (second["line"], second["error"]["code"]) == (2, "invalid_request")
     assert (third["id"], third["line"], third["dialogue"]["engagement"]["mean"]) == (3, 3, 0.5)
-    assert result.exit_code == 1
+    assert (result.exit_code, run(mock, "-").exit_code) == (1, 0)  # the standard input is empty here
 
 
 @pytest.mark.parametrize("blank", ["", "   ", "\t\r"])
