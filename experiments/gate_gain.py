@@ -30,7 +30,7 @@ DRAWS = 4  # of the weak model's replies to one modern context: as many as there
 ROUNDS = 1000  # of the bootstrap over contexts
 
 
-class Question(NamedTuple):
+class GateCase(NamedTuple):
     """A context, and what each model says to it, with its mark from 1 to 5. `again` is the weak one's second answer."""
 
     context: str
@@ -40,7 +40,7 @@ class Question(NamedTuple):
     strong: tuple[str, float]
 
 
-def read_modern(path: Path) -> Iterator[Question]:
+def read_modern(path: Path) -> Iterator[GateCase]:
     """Contexts with replies of both kinds; the weak model's are drawn."""
     chance = random.Random(0)
     for number, replies in enumerate(read_judged_contexts(path)):
@@ -52,10 +52,10 @@ def read_modern(path: Path) -> Iterator[Question]:
         messages = [{"role": roles[speaker], "content": text} for speaker, text in replies[0].context]
         for _ in range(DRAWS):
             first, second = (chance.choice(faulty if chance.random() < FAULTY else fine) for _ in range(2))
-            yield Question(str(number), messages, first, second, chance.choice(fine))
+            yield GateCase(str(number), messages, first, second, chance.choice(fine))
 
 
-def read_multiref(path: Path) -> Iterator[Question]:
+def read_multiref(path: Path) -> Iterator[GateCase]:
     """One reply of each system to each context, which the user's turn ends."""
     contexts: dict[str, dict[str, Any]] = defaultdict(dict)
     for _, row in read_rows(path):
@@ -64,10 +64,10 @@ def read_multiref(path: Path) -> Iterator[Question]:
         said = by_system["hredf"]["context"][::-1]
         messages = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(said)]
         first, second = ((row["response"], float(row["rating"])) for row in map(by_system.get, ("hredf", "human")))
-        yield Question(name, messages[::-1], first, None, second)
+        yield GateCase(name, messages[::-1], first, None, second)
 
 
-def ask_for_all(questions: Sequence[Question], client: Any, answer: str) -> dict[str, list[tuple[str, float, float]]]:
+def ask_for_all(questions: Sequence[GateCase], client: Any, answer: str) -> dict[str, list[tuple[str, float, float]]]:
     """By the first reply's label: the context, the marks of the reply sent and of the second, each less the first's."""
     found: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
     for question in questions:

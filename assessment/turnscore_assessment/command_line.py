@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_client._async import AsyncCalls
-from turnscore_client._files.runs import Engine, EngineTransport
+from turnscore_client._files.runs import EngineTransport, FileEngine
 from turnscore_client._settings import ClientSetup
 from typer.core import TyperGroup
 
@@ -64,7 +64,7 @@ def client_of(url: str | None, seconds: float = CALL_SECONDS) -> AsyncTurnScoreC
 ENGINE_DIALOGUES_AT_ONCE = 64
 
 
-def client_over(engine: Engine) -> AsyncCalls:
+def client_over(engine: FileEngine) -> AsyncCalls:
     """A client of an engine in this process, which it closes."""
     settings = ClientSetup(address="local", api_key=None, timeout_seconds=CALL_SECONDS, max_retries=0)
     return AsyncCalls(EngineTransport(engine), settings, None)

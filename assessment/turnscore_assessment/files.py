@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from turnscore_wire.json_lines import read_json_line
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import jsonable
@@ -196,14 +197,9 @@ def to_json_text(document: Any) -> str:
 
 def _parse_row(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise BadFileError(path, number, f"is not JSON ({error.msg})") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in thousands of brackets
-        raise BadFileError(path, number, f"is not JSON that can be read ({str(error).partition(';')[0]})") from error
-    if not isinstance(record, dict):
-        raise BadFileError(path, number, "is not a JSON object")
-    return record
+        return read_json_line(line.encode())
+    except ValueError as error:
+        raise BadFileError(path, number, str(error).removeprefix("the line ")) from error
 
 
 def _guard(cell: object) -> object:

@@ -25,7 +25,7 @@ def read_json_line(raw: bytes) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"the line is not JSON: {error.msg} at character {error.pos}") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the line is not JSON: {error}") from None
+        raise ValueError(f"the line is not JSON: {str(error).partition(';')[0]}") from None
     if not isinstance(fields, dict):
         raise ValueError("the line is not a JSON object")
     return fields

@@ -285,10 +285,14 @@ class ModelLoader:
         return self._load(checked.bundle, checked.variant, concurrency=measured, device=checked.device)
 
     def _finish(self, checked: LoadedScorer) -> LoadedScorer:
-        loaded, manifest = measure_pace(checked), checked.bundle.manifest
+        manifest = checked.bundle.manifest
+        threshold = self._settings.thresholds.get(manifest.scorer, checked.threshold)
+        loaded = replace(measure_pace(checked), threshold=threshold)
         described = {"model": manifest.reference, "graph": loaded.variant, "device": str(loaded.device)}
         _LOGGER.info("loaded", extra={**described, **asdict(loaded.concurrency)})
-        return replace(loaded, threshold=self._settings.thresholds.get(manifest.scorer, loaded.threshold))
+        if loaded.threshold_percentile in (0.0, 100.0):  # perhaps a percentile, not a value
+            _LOGGER.warning("all reference turns of %s lie on one side of its threshold, %s", loaded.model, threshold)
+        return loaded
 
     def _keep_vectors(self, loaded: LoadedScorer) -> LoadedScorer:
         """The scorer, which from now on shares what it reads with all of the same encoder; no measurement found any."""

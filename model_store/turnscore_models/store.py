@@ -80,7 +80,7 @@ def unpack(packed: IO[bytes], folder: Path) -> None:
     limit = _UNPACKED_ROOM + _MOST_UNPACKED * packed.tell()
     packed.seek(0)
     with gzip.open(packed) as content:
-        stream: Any = _BoundedStream(content, limit)  # all that a tar read from front to end needs of a file
+        stream: Any = _LimitedReader(content, limit)  # all that a tar read from front to end needs of a file
         with tarfile.open(fileobj=stream, mode="r|") as opened:
             for count, member in enumerate(opened, 1):
                 if count > MAX_FILES or member.issparse():
@@ -90,7 +90,7 @@ def unpack(packed: IO[bytes], folder: Path) -> None:
                 opened.extract(member, folder, filter="data")
 
 
-class _BoundedStream:
+class _LimitedReader:
     """What is read from `stream`. More than `limit` bytes are an OSError, before they are on disk or in memory."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int) -> None:

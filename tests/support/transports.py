@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from google.protobuf.any_pb2 import Any as AnyMessage
 from turnscore_core.errors import CallerLeftError
-from turnscore_service._patches.uvicorn_websocket import bounded_protocols
+from turnscore_service._patches.uvicorn_websocket import install_protocols
 from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_app
@@ -59,9 +59,13 @@ class QuietServer(uvicorn.Server):
 
 def server_of(app, settings=None, *, port=0, **options):
     """A server configured as BentoML configures its own, with our protocols; `options` are more of uvicorn's."""
-    http, websocket = bounded_protocols(serving_with(settings or Settings()))
-    own = {"http": http, "ws": websocket, "lifespan": "off", "proxy_headers": False, "log_config": None, **options}
-    return QuietServer(uvicorn.Config(app, host="127.0.0.1", port=port, **own))
+    own = {"lifespan": "off", "proxy_headers": False, "log_config": None, **options}
+    with pytest.MonkeyPatch.context() as patched:  # other servers of this process have uvicorn's
+        for known in (uvicorn.config.HTTP_PROTOCOLS, uvicorn.config.WS_PROTOCOLS):
+            patched.setitem(known, "auto", known["auto"])
+        install_protocols(serving_with(settings or Settings()))
+        (config := uvicorn.Config(app, host="127.0.0.1", port=port, **own)).load()
+    return QuietServer(config)
 
 
 @asynccontextmanager

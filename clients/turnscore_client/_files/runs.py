@@ -29,7 +29,7 @@ Request = wire.ScoreRequest | wire.DialogueRequest
 Reply = wire.ScoreReply | wire.DialogueReply | wire.ErrorReply
 
 
-class Engine(Protocol):
+class FileEngine(Protocol):
     """Answers what a file asks: in this process, on a cluster, or through a service."""
 
     @property
@@ -49,7 +49,7 @@ class Engine(Protocol):
 class EngineTransport:
     """Sends a client's calls to an engine, in a thread: what is asked while it computes goes together the next time."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: FileEngine) -> None:
         self._engine = engine
         self._waiting: list[tuple[Any, asyncio.Future[Any]]] = []
         self._working: asyncio.Task[None] | None = None

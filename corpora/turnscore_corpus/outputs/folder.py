@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
-from turnscore_client._files.runs import Engine, Reply
+from turnscore_client._files.runs import FileEngine, Reply
 from turnscore_client._options import Options
 from turnscore_wire import DialogueReply, DialogueTurnScores, ErrorReply, ModelDescription, Score
 
@@ -32,7 +32,7 @@ class ChangedJobError(CorpusError):
     """The folder was begun with another input, model, option or column; the message names each difference."""
 
 
-class BlockEngine(Engine, Protocol):
+class BlockEngine(FileEngine, Protocol):
     """An engine that also says what a folder's manifests hold."""
 
     @property

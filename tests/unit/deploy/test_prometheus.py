@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +14,7 @@ from turnscore_assessment.drift.sources import collect, query_prometheus, read_s
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scoring import Deadline, Item, Outcome
 from turnscore_load.machine import free_port
+from turnscore_load.processes import Process, started
 from turnscore_service.metrics import write_out
 from turnscore_service.scheduling.score_metrics import ScoreMetrics
 from turnscore_wire import Score, TokenCount
@@ -57,22 +57,16 @@ def prometheus(tmp_path):
     config = {"global": {"scrape_interval": "250ms", "evaluation_interval": "1s"}, "scrape_configs": [target]}
     (tmp_path / "prometheus.yml").write_text(json.dumps({**config, "rule_files": [str(RULES)]}))
     options = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
-    log = (tmp_path / "log").open("w")
-    process = subprocess.Popen([program, *options, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
-    try:
-        yield f"http://127.0.0.1:{port}", f"http://{scraped}"
-    finally:
-        process.kill()
-        process.wait(60)
-        log.close()
-        server.shutdown()
-        server.server_close()
-        thread.join(60)
+    command = [program, *options, f"--web.listen-address=127.0.0.1:{port}"]
+    with started(Process(command, tmp_path, port=port, ready="/-/ready")) as process:
+        yield process.url, f"http://{scraped}"
+    server.shutdown()
+    server.server_close()
+    thread.join(60)
 
 
 def test_a_real_prometheus_takes_the_rules_and_answers_the_command(prometheus):
     url, scraped = prometheus
-    wait_for(lambda: plain_http.get(f"{url}/-/ready").raise_for_status())
     model = f"prometheus-test:{uuid4().hex}"  # the process keeps counting where the test is run again
     say(model, 50)  # so that the series exist before they grow
     query = {"query": f'turnscore_live_turns_total{{model="{model}", label="none"}}'}

@@ -119,7 +119,7 @@ WRONG_LINES = [
     ("[1]", "line 2: is not a JSON object"),
     ({"id": "x"}, "line 2: has neither `scores` nor `turns`"),
     ({"scores": {"q": {"value": 1e200}}}, "line 2: scores.q.value: "),
-    ('{"scores": {"q": {"value": NaN}}}', "line 2: scores.q.value: "),
+    ('{"scores": {"q": {"value": NaN}}}', "line 2: is not JSON: NaN is not valid JSON"),
     ({"turns": [{"scores": {"q": {"value": 1, "tokens": {"used": -1}}}}]}, "turns.0.scores.q.tokens.used: "),
     ({"id": "d0", "turns": [{"scores": {}}]}, "line 2: id: 'd0' was already used"),
     ({"turns": [{"speaker": "user", "text": "hi"}]}, "line 2: turns: there is no system turn to score"),

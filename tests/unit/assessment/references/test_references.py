@@ -50,7 +50,7 @@ WRONG_ROWS = [
     ({"hypotheses": ["x"] * 1001}, "hypotheses: tuple should have at most 1000"),
     ({"response": "a"}, "either hypotheses or response"),
     ({"references": ["x" * 100_001]}, "references.0: string should have at most 100000 characters"),
-    ({"rating": float("nan")}, "rating"),
+    ({"rating": float("nan")}, "NaN is not valid JSON"),
     ({"context_id": "", "context": []}, "context_id"),
 ]
 

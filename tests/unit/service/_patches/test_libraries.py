@@ -9,6 +9,7 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
+from bentoml._internal.configuration.containers import BentoMLContainer
 from circus.sighandler import SysHandler
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,8 +67,9 @@ SUPERVISOR = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WO
 
 @contextmanager
 def service(home):
-    """A supervisor with one worker, whose folder it is."""
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(home / "prometheus_multiproc_dir")}
+    """A supervisor with one worker, whose folder it is, given as BentoML names it."""
+    given = home / Path(BentoMLContainer.prometheus_multiproc_dir.get()).name
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(given)}
     command = [sys.executable, "-c", SUPERVISOR]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as process:
