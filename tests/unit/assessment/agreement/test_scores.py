@@ -22,7 +22,7 @@ WRONG_ROWS = [
     ({"id": "a", "turns": [{"speaker": "bot", "text": "hi"}]}, "turns.0.speaker: "),
     ({"id": "a", "turns": [USER, {"speaker": "system"}]}, "turns.1.text: field required"),
     ({"id": "a", "turns": [USER, {**SYSTEM, "text": " "}]}, "turns: there is no system turn to score"),
-    ({"id": "a", "turns": [{**SYSTEM, "quality": float("nan")}]}, "NaN is not valid JSON"),
+    ({"id": "a", "turns": [{**SYSTEM, "quality": float("nan")}]}, "is not JSON: NaN is not valid JSON"),
     ({"id": "a", "turns": [{**USER, "quality": 1}, SYSTEM]}, "turns.0.quality: only system turns are judged"),
     ({"id": "a", "turns": [{**SYSTEM, "breakdown_votes": 7}]}, "turns.0.breakdown_votes"),
     ({"id": "a", "turns": [{**SYSTEM, "breakdown_votes": {"O": 1, "T": 1, "X": -1}}]}, "turns.0.breakdown_votes"),
