@@ -29,7 +29,7 @@ from development_sets import (
     to_results,
 )
 from turnscore_assessment.agreement.scoring import load_bundles
-from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.command_line import RoundsOption, SeedOption, reported_errors
 from turnscore_assessment.data.dialogues import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, LabelledTurn, alternate
 from turnscore_assessment.errors import AgreementError
 from turnscore_assessment.figures import CONFIDENCE, Floats, draw_dialogues, find_interval
@@ -159,8 +159,8 @@ def main(
     turns: Annotated[int, typer.Option(min=10, help="Most turns per set.")] = 3000,
     fed_turns: Annotated[int, typer.Option(min=10, help="Most turns per set for fed, which is slow.")] = 300,
     contexts: Annotated[int, typer.Option(min=3, help="Contexts of adversarial responses per split.")] = 250,
-    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues per interval.")] = 500,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    rounds: RoundsOption = 500,
+    seed: SeedOption = 0,
 ) -> None:
     """Measure how every scorer, its parts, their sums, length and position agree with people's judgements."""
     with reported_errors():
@@ -170,7 +170,7 @@ def main(
         scorers = load_bundles(bundles or [f"{folder}/" for folder in starter_bundles()])
         scorers = {name: each for name, each in scorers.items() if each.speaker == "system"}
         scored = score_sets(sets, scorers, fed_turns, seed, lambda done: typer.echo(done, err=True))
-        draws = bootstrap, seed
+        draws = rounds, seed
         relevance = measure_relevance(scorers[SCORER], data, contexts, draws) if SCORER in scorers else []
         found = [
             MeasuredSet(scored=each, groups=measure_set(each, draws), people_order=order, systems=systems)
@@ -179,7 +179,7 @@ def main(
         ]
     shown = Page(
         title="Agreement of every scorer with people, on the development sets",
-        summary=_summarize(scorers.values(), fed_turns, bootstrap, seed),
+        summary=_summarize(scorers.values(), fed_turns, rounds, seed),
         sections=[*list_sections(found), *_show_relevance(relevance), *_show_published()],
         command=shlex.join(["experiments/agreement_table.py", "DATA", *sys.argv[2:]]),
     )

@@ -135,6 +135,8 @@ _INPUTS = (
 _OPTIONS_HELP = 'Options by scorer, as JSON or a file of it: {"fed": {"qualities": ["fluent"]}}.'
 _ADDRESS = "A Ray cluster's address, or `auto` on one of its nodes; default: Ray here, for this run."
 _WORKERS = "Most processes, each of one thread; default: the usable CPUs, on Ray as many as fit."
+_NAMESPACE = "Cache namespace; a service uses `default`."
+_MOST_TOKENS = "Maximum tokens per batch; default: the device's."
 _REDIS = "A Redis that keeps scores of equal turns: its address, or a file that holds it."
 
 
@@ -164,9 +166,9 @@ def score(
     scorer_options: Annotated[Text, _scoring("--options", _OPTIONS_HELP)] = None,
     models: Annotated[Text, _scoring("--models", "Bundles: names, or folders with a /; default: the starters.")] = None,
     redis: Annotated[Text, _scoring("--redis", _REDIS)] = None,
-    redis_namespace: Annotated[str, _scoring("--redis-namespace", "A service's is `default`.")] = work.NAMESPACE,
+    redis_namespace: Annotated[str, _scoring("--redis-namespace", _NAMESPACE)] = work.NAMESPACE,
     device: Annotated[str, _scoring("--device", "`cpu`, `auto`, or a device such as `cuda:0`.")] = "cpu",
-    max_batch_tokens: Annotated[int | None, _scoring("--max-batch-tokens", "Default: as measured.", min=1)] = None,
+    max_batch_tokens: Annotated[int | None, _scoring("--max-batch-tokens", _MOST_TOKENS, min=1)] = None,
     engine: Annotated[str, _work("`local`, `ray`, or a running service's address.")] = "local",
     address: Annotated[Text, _work(_ADDRESS)] = None,
     workers: Annotated[int | None, _work(_WORKERS, min=1)] = None,
@@ -179,7 +181,7 @@ def score(
     cert_file: runs.CertFile = None,
     key_file: runs.KeyFile = None,
 ) -> None:
-    """Scores the system turns of the input, and for scorers of user turns the user's, into tables of Parquet.
+    """Score the system turns of the input, and for scorers of user turns the user's, into tables of Parquet.
 
     Repeat the command to resume a stopped run: what is committed is not scored again. Rows that cannot be scored stand
     in the table `set_aside`, with the reason. Exit code 0: done; 1: refused or failed; 3: stopped, repeat the command.
@@ -193,7 +195,7 @@ def score(
     asked, named = runs.split_names(scorers, "--scorers"), runs.split_names(models, "--models")
     options = _read_options(scorer_options)
     if is_service := runs.is_service(engine):
-        runs.refuse_options(ctx, _OF_ENGINES, "is for an engine of your own, not for a service")
+        runs.refuse_options(ctx, _OF_ENGINES, "does not apply to a service")
         client = runs.open_client(engine, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
         most, workers = concurrency or _defaults.CONCURRENCY, 1
         patient = scoring.patient_with(client, asked, most, (timeout, wait), options=options or None)

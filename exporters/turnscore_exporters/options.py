@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from turnscore_assessment.command_line import file_option, input_file
+from turnscore_assessment.command_line import SeedOption, file_option, input_file
 from typer import Option
 
 DataFolder = Annotated[Path, Option(help="Folder with the data files under their published names.")]
@@ -187,7 +187,7 @@ class TrainOptions:
 
     data: DataFolder
     output: Annotated[Path, Option(help="Folder for the checkpoint; an interrupted run resumes.")]
-    seed: int = 0
+    seed: SeedOption = 0
     threads: Threads = 0
 
 

@@ -28,7 +28,7 @@ class _ModelCommands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_ModelCommands, help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False
+    cls=_ModelCommands, help="Manage bundles: versions of scorers.", no_args_is_help=True, add_completion=False
 )
 
 Reference = Annotated[
@@ -38,7 +38,7 @@ Reference = Annotated[
 
 @app.command("list")
 def list_() -> None:
-    """Lists the stored bundles and the starter bundles; a broken one with the reason."""
+    """List the stored bundles and the starter bundles; a broken one with the reason."""
     console = Console()
     look: dict[str, Any] = {} if console.is_terminal else {"box": None, "pad_edge": False}
     table = Table("bundle", "kind", "graphs", "where", **look)
@@ -51,13 +51,13 @@ def list_() -> None:
 
 @app.command()
 def show(reference: Reference) -> None:
-    """Prints a bundle's manifest as JSON."""
+    """Print a bundle's manifest as JSON."""
     typer.echo(store.resolve(reference).manifest.model_dump_json(indent=2))
 
 
 @app.command()
 def verify(reference: Reference) -> None:
-    """Checks every file of a bundle; exit code 1 and a sentence if one is wrong."""
+    """Check every file of a bundle; exit code 1 and a sentence if one is wrong."""
     bundle = store.resolve(reference)
     bundle.calibration()
     bundle.self_test()
@@ -68,7 +68,7 @@ def verify(reference: Reference) -> None:
 
 @app.command("import")
 def import_(source: Annotated[Path, typer.Argument(help="A bundle folder, or an archive made by `export`.")]) -> None:
-    """Puts a bundle into the model store."""
+    """Put a bundle into the model store."""
     bundle = store.import_bundle(source)
     typer.echo(f"stored {bundle.manifest.reference}")
 
@@ -77,7 +77,7 @@ def import_(source: Annotated[Path, typer.Argument(help="A bundle folder, or an 
 def export(
     reference: Reference, target: Annotated[Path, typer.Argument(help="The .tar.gz to write; it must not exist.")]
 ) -> None:
-    """Writes a bundle as one archive."""
+    """Write a bundle as one archive."""
     bundle = store.resolve(reference)
     try:
         store.export_bundle(bundle, target)
@@ -92,7 +92,7 @@ def fetch(
     sha256: Annotated[str, typer.Option(help="The archive's SHA-256, in hexadecimal.")],
     folder: Annotated[Path, typer.Option(help="An existing folder to unpack into.", exists=True, file_okay=False)],
 ) -> None:
-    """Fetches bundles, signed for a bucket where AWS_ACCESS_KEY_ID is set; checks the archive before it is unpacked."""
+    """Fetch bundles, signed for a bucket where AWS_ACCESS_KEY_ID is set; check the archive before it is unpacked."""
     fetch_archive(url, sha256, folder)
     typer.echo(f"unpacked into {folder}: {', '.join(sorted(each.name for each in folder.iterdir()))}")
 
@@ -107,8 +107,11 @@ AdminFolder = Annotated[
 
 @app.command()
 def serve(reference: Reference, folder: AdminFolder) -> None:
-    """Has a running service serve another version of a bundle: each worker loads and checks it while it serves the
-    other one, and switches between two requests. Exit code 1, and nothing is changed, where a worker refuses it."""
+    """Switch a running service to another version of a bundle.
+
+    Each worker loads and checks it while it serves the other one, and switches between two requests. Exit code 1, and
+    nothing is changed, where a worker refuses it.
+    """
     if "/" in reference:
         reference = str(Path(reference).resolve())  # the service may have been started elsewhere
     _ask(folder, AdminOrder(action="serve", reference=reference))
@@ -116,13 +119,13 @@ def serve(reference: Reference, folder: AdminFolder) -> None:
 
 @app.command()
 def reload(folder: AdminFolder) -> None:
-    """Has a running service serve what its settings name at this moment, as SIGHUP does, and prints what it did."""
+    """Reload the models named in the service's settings, as SIGHUP does, and print what was done."""
     _ask(folder, AdminOrder(action="reload"))
 
 
 @app.command()
 def serving(folder: AdminFolder) -> None:
-    """Prints what each worker of a running service serves."""
+    """Print what each worker of a running service serves."""
     _ask(folder, AdminOrder(action="status"))
 
 

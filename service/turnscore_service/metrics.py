@@ -92,7 +92,7 @@ TOKENIZE_SECONDS = _seconds(
 QUEUE_SECONDS = _seconds("turnscore_queue_seconds", "Time that a turn waits for a place in a batch.", ["scorer"])
 INFERENCE_SECONDS = _seconds("turnscore_inference_seconds", "Time of one batch in the runtime.", ["scorer"])
 BATCH_ITEMS = Histogram("turnscore_batch_items", "Turns in one batch.", ["scorer"], buckets=_COUNTS)
-BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Its tokens so counted, with padding.", ["scorer"], buckets=_TOKENS)
+BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Tokens in one batch, with padding.", ["scorer"], buckets=_TOKENS)
 BATCH_PADDING = Histogram(
     "turnscore_batch_padding_ratio", "Share of a batch that was padding.", ["scorer"], buckets=_SHARES
 )
@@ -152,7 +152,7 @@ KEPT_VECTOR_HITS = Counter(
 KEPT_VECTOR_MISSES = Counter(
     "turnscore_kept_vector_misses_total", "Texts that were read by a model, by their role.", ["role"]
 )
-KEPT_VECTOR_EVICTIONS = Counter("turnscore_kept_vector_evictions_total", "Texts whose vectors made room for others.")
+KEPT_VECTOR_EVICTIONS = Counter("turnscore_kept_vector_evictions_total", "Vectors evicted.")
 SCORE_PERCENTILE = Histogram(
     "turnscore_score_percentile",
     "Percentiles of live turns among the bundle's reference turns; without those that have none.",

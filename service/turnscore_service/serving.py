@@ -16,7 +16,7 @@ from turnscore_service.settings.service import read_settings
 
 
 def serve() -> None:
-    """Serve what the TURNSCORE_ variables say, in this process; with several workers, under BentoML's supervisor."""
+    """Start the service configured by the TURNSCORE_* variables; several workers run under BentoML's supervisor."""
     # The server raises SIGTERM once more when it has ended well. As a container's first process we would not get it.
     signal.signal(signal.SIGTERM, _end)
     settings = read_settings()

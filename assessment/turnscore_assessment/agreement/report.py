@@ -252,7 +252,7 @@ def report_agreement(options: AgreementOptions) -> Page:
 
     Raises BadFileError for the file, AgreementError for what cannot be scored or measured.
     """
-    file, rounds, seed = options.file, options.bootstrap, options.seed
+    file, rounds, seed = options.file, options.rounds, options.seed
     read = scoring.read_judged_dialogues(file)
     dialogues = [dialogue for dialogue in map(scoring.drop_empty_turns, read) if dialogue.is_judged]
     try:
@@ -275,7 +275,7 @@ def report_agreement(options: AgreementOptions) -> Page:
         title=f"Agreement with {file.name}",
         summary=[f"{models}; {file.name} has SHA-256 {sha256[:12]}.", explanation],
         sections=list(map(_show_level, levels)),
-        command=shlex.join([*words, "--bootstrap", str(rounds), "--seed", str(seed)]),
+        command=shlex.join([*words, "--rounds", str(rounds), "--seed", str(seed)]),
     )
     result = {
         "file": file.name,

@@ -14,6 +14,7 @@ import typer
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from turnscore_client import DialogueReply, TurnScoreError
 from turnscore_client._async import AsyncCalls
+from turnscore_client._files.runs import Url
 from turnscore_core.engine import Engine
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
@@ -22,16 +23,7 @@ from turnscore_models.store import resolve
 from turnscore_wire import DialogueAggregate, Limits, ModelDescription, Turn
 from typer import Argument, Option
 
-from turnscore_assessment.command_line import (
-    CALL_SECONDS,
-    CALLS_IN_FLIGHT,
-    ENGINE_DIALOGUES_AT_ONCE,
-    Advance,
-    ask_all,
-    client_of,
-    client_over,
-    show_progress,
-)
+from turnscore_assessment import command_line
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.files import check_row, read_rows
@@ -192,7 +184,7 @@ async def score_with_client(
     scorers: Sequence[str],
     dialogues: Sequence[JudgedDialogue],
     concurrency: int,
-    advance: Advance,
+    advance: command_line.Advance,
 ) -> list[ScoredFile]:
     """Each scorer's scores of every system turn, at most `concurrency` dialogues in flight.
 
@@ -218,7 +210,7 @@ async def score_with_client(
         advance(1)
         return reply
 
-    return _read_replies(models, await ask_all(score, dialogues, concurrency))
+    return _read_replies(models, await command_line.ask_all(score, dialogues, concurrency))
 
 
 def open_engine(references: Sequence[str]) -> Engine:
@@ -287,9 +279,11 @@ class ScorerOptions:
         list[str] | None,
         Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable."),
     ] = None
-    url: Annotated[str | None, Option(help="The service's address; default: TURNSCORE_URL, else localhost.")] = None
-    concurrency: Annotated[int, Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT
-    timeout: Annotated[float, Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS
+    url: Url = None
+    concurrency: Annotated[int, Option(min=1, help="Concurrent dialogues at the service.")] = (
+        command_line.CALLS_IN_FLIGHT
+    )
+    timeout: Annotated[float, Option(help="Seconds for one dialogue, retries included.")] = command_line.CALL_SECONDS
 
     def __post_init__(self) -> None:
         if self.bundles and self.url is not None:
@@ -313,8 +307,8 @@ class AgreementOptions(ScorerOptions):
     scorers: Annotated[list[str], Option("--scorer", help="A scorer to measure; repeatable.")] = field()
     output: Annotated[Path, Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement")
     level: Annotated[Literal["turn", "dialogue", "both"], Option(help="`both`: those with judgements.")] = "both"
-    bootstrap: Annotated[int, Option(min=1, help="Resamples of dialogues per interval.")] = ROUNDS
-    seed: Annotated[int, Option(min=0)] = 0
+    rounds: command_line.RoundsOption = ROUNDS
+    seed: command_line.SeedOption = 0
 
 
 def score_dialogues(choice: ScorerOptions, dialogues: Sequence[JudgedDialogue]) -> list[ScoredFile]:
@@ -323,8 +317,10 @@ def score_dialogues(choice: ScorerOptions, dialogues: Sequence[JudgedDialogue]) 
 
 
 async def _score(choice: ScorerOptions, names: Sequence[str], dialogues: Sequence[JudgedDialogue]) -> list[ScoredFile]:
-    opened = client_over(open_engine(choice.bundles)) if choice.bundles else client_of(choice.url, choice.timeout)
-    at_once = ENGINE_DIALOGUES_AT_ONCE if choice.bundles else choice.concurrency
+    if choice.bundles:
+        opened, at_once = command_line.client_over(open_engine(choice.bundles)), command_line.ENGINE_DIALOGUES_AT_ONCE
+    else:
+        opened, at_once = command_line.client_of(choice.url, choice.timeout), choice.concurrency
     async with opened as client:
-        with show_progress(", ".join(names), len(dialogues)) as advance:
+        with command_line.show_progress(", ".join(names), len(dialogues)) as advance:
             return await score_with_client(client, names, dialogues, at_once, advance)

@@ -162,7 +162,7 @@ def plan_study(pilot: Pilot, asked: PowerOptions) -> PowerPlan:
     """The fewest workers with that power; the difference is the pilot's own unless said. AssessmentError for none."""
     planned = pilot.difference if asked.difference is None else asked.difference
     if not planned or not math.isfinite(planned):
-        raise AssessmentError("difference: must be a number other than 0; no study sees that there is none")
+        raise AssessmentError("difference: must be finite and not 0: no study can detect a zero difference")
 
     def simulate(workers: int, shift: float = planned) -> PowerPoint:
         return simulate_power(pilot, workers, shift, asked)

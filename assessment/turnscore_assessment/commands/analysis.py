@@ -39,7 +39,7 @@ app = typer.Typer(
     cls=Commands,
     add_completion=False,
     no_args_is_help=True,
-    help="Judging dialogue systems with people: rating sheets, reliability, power and reports.",
+    help="Judge dialogue systems with people: rating sheets, reliability, power and reports.",
 )
 app.add_typer(design.app, name="design")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import typer
-from turnscore_client._files.runs import split_names
+from turnscore_client._files.runs import Url, split_names
 from turnscore_core.engine import open_file_engine
 from turnscore_models.manifest import BundleError
 from typer import Option
@@ -125,7 +125,7 @@ class CompareOptions(ComparisonOptions):
     scorers: Annotated[str | None, Option(help="Scorers, separated by commas; default: all that all files have.")] = (
         None
     )
-    url: Annotated[str | None, Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None
+    url: Url = None
     engine: Annotated[
         Literal["local"] | None, Option(help="`local`: starter bundles score them here, without a service.")
     ] = None

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from turnscore_assessment.command_line import Commands, refuse_input
+from turnscore_assessment.command_line import Commands, SeedOption, refuse_input
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import UNREADABLE, open_text, read_csv, write_rows
 from turnscore_assessment.sample_data import write_sample
@@ -380,7 +380,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, pret
 
 @app.callback()
 def data() -> None:
-    """Public dialogue sets as our commands read them; docs/data.md says where each comes from."""
+    """Convert public dialogue sets for our commands; docs/data.md says where each comes from."""
 
 
 @app.command()
@@ -412,7 +412,7 @@ def convert(
 @app.command()
 def sample(
     output: Annotated[Path, typer.Argument(file_okay=False, help="Folder to fill; empty or missing.")],
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: SeedOption = 0,
 ) -> None:
     """Write a made-up sample in place of every public set, to try each command with."""
     written = write_sample(output, seed)

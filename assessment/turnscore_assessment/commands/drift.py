@@ -48,7 +48,7 @@ class ScoreSource(MetricsSource):
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineOptions(ScoreSource):
-    """Keep how a bot's scores fall in weeks of which you know that they were good."""
+    """Save a baseline of score distributions from a period known to be good."""
 
     output: Annotated[Path, Argument(dir_okay=False, help="File for the baseline: counts as JSON, no text.")]
     window: Annotated[str, _source("How far back to query a Prometheus, such as 14d.")] = "14d"

@@ -231,16 +231,16 @@ class JudgeOptions(Judges):
     output: Annotated[Path | None, Option("--output", "-o", dir_okay=False, help="JSON lines; .gz packs them.")] = None
     template: Annotated[bool, Option("--template", help="Print a rubric to start from, and exit.")] = False
     share: Annotated[float, Option(min=0, max=1, help="Share of the dialogues that is judged.")] = 1.0
-    yes: Annotated[bool, Option("--yes", "-y", help="Ask nothing before the first call.")] = False
+    yes: Annotated[bool, Option("--yes", "-y", help="Skip the confirmation prompt.")] = False
     source: Annotated[Source | None, Option("--import", help="Read marks that exist instead of asking.")] = None
     texts: Annotated[list[Path] | None, command_line.file_option("With --import: traces or spans with the texts.")] = (
         None
     )
     only_uncertain: Annotated[
-        bool, Option("--only-uncertain", help="Ask only where scorers are unsure; needs --scorer and --held-out.")
+        bool, Option("--only-uncertain", help="Ask only where scorers are unsure; needs --bundle and --held-out.")
     ] = False
-    scorers: Annotated[
-        list[str] | None, Option("--scorer", help="A criterion's bundle: a folder (with a /) or name; repeatable.")
+    bundles: Annotated[
+        list[str] | None, Option("--bundle", help="A criterion's bundle: a folder (with a /) or name; repeatable.")
     ] = None
     held_out: Annotated[Path | None, command_line.file_option("Rows with marks; those of split dev are used.")] = None
     most_asked: Annotated[float, Option(min=0, max=1, help="Share of turns that may be asked.")] = MOST_ASKED
@@ -291,7 +291,7 @@ def _ask(options: JudgeOptions, file: Path, output: Path, statistics: MarkStatis
     rubric = read_rubric(options.rubric or file)
     stand_in = None
     if options.only_uncertain:
-        stand_in = StandIn(options.scorers or [], rubric)
+        stand_in = StandIn(options.bundles or [], rubric)
         stand_in.choose(read_responses(options.held_out or file), options.names, options.most_asked)
         for band in stand_in.bands:
             typer.echo(band.description, err=True)
@@ -324,8 +324,8 @@ def _check_options(options: JudgeOptions) -> None:
         raise typer.BadParameter("give --price-in and --price-out for each --model")
     if options.budget is not None and not any(prices):
         raise typer.BadParameter("needs --price-in and --price-out", param_hint="--budget")
-    if options.only_uncertain and not (options.scorers and options.held_out):
-        raise typer.BadParameter("needs --scorer and --held-out", param_hint="--only-uncertain")
+    if options.only_uncertain and not (options.bundles and options.held_out):
+        raise typer.BadParameter("needs --bundle and --held-out", param_hint="--only-uncertain")
 
 
 def _collect(options: JudgeOptions, collection: JudgedFile, interview: Interview) -> int:

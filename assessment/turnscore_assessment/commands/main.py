@@ -34,7 +34,7 @@ study = typer.Typer(
     cls=Commands,
     add_completion=False,
     no_args_is_help=True,
-    help="Studies: workers talk with systems or read dialogues, and rate; docs/studies.md.",
+    help="Run a study: workers talk with systems or read dialogues, and rate; docs/studies.md.",
 )
 
 

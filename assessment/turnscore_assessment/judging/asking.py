@@ -141,7 +141,7 @@ class Judges:
     concurrency: Annotated[int, Option(min=1, max=256, help="Calls in flight.")] = 4
     timeout: Annotated[float, Option(min=1, help="Seconds for one call.")] = 120
     temperature: Annotated[float | None, Option(min=0, help="Default: the model's own.")] = None
-    schema: Annotated[bool, Option(help="Whether the endpoint knows JSON schemas; else words ask for JSON.")] = True
+    schema: Annotated[bool, Option(help="Use JSON schema output; otherwise request JSON in the prompt.")] = True
     price_in: Annotated[list[float] | None, Option(min=0, help="Dollars per million tokens sent, by model.")] = None
     price_out: Annotated[list[float] | None, Option(min=0, help="The same of tokens received.")] = None
     budget: Annotated[float | None, Option(min=0, help="Dollars that all runs with this output may cost.")] = None

@@ -49,7 +49,7 @@ class StandIn:
         self._loaded = load_bundles(references)
         lacking = [name for name in rubric.criteria if name not in self._loaded]
         if lacking:
-            raise JudgeError(f"no --scorer answers {', '.join(lacking)}; those given answer {', '.join(self._loaded)}")
+            raise JudgeError(f"no --bundle answers {', '.join(lacking)}; those given answer {', '.join(self._loaded)}")
         bundles = {name: self._loaded[name].bundle for name in rubric.criteria}
         self.names = {name: bundle.manifest.reference for name, bundle in bundles.items()}
         # In the ledger, as a bundle may be trained again under its name.

@@ -26,16 +26,16 @@ KNOWN = {
     "score": ("turnscore-client", "Score a file of turns or dialogues: through a service, here, or on Ray."),
     "info": ("turnscore-client", "List the models that a running service has loaded."),
     "models": ("turnscore-core", "List, check, import and export bundles, and switch what a service serves."),
-    "serve": ("turnscore", "Serve what the TURNSCORE_ variables say."),
+    "serve": ("turnscore", "Start the service configured by the TURNSCORE_* variables."),
     "doctor": ("turnscore", "Report what this machine has, and which graph of each scorer would run where."),
-    "keys": ("turnscore", "Make API keys."),
+    "keys": ("turnscore", "Make, list, rotate and revoke API keys."),
     "cache": ("turnscore", "Remove a model's scores from the cache that processes share."),
     "corpus": ("turnscore-corpus", "Score files of dialogues into tables: here, on Ray, or through a service."),
     "agreement": ("turnscore-assessment", "Correlate scores with people's judgements of the same turns."),
-    "assess": ("turnscore-assessment", "Rating sheets, reliability, power and reports of studies with people."),
+    "assess": ("turnscore-assessment", "Plan and report studies with people: rating sheets, reliability, power."),
     "compare": ("turnscore-assessment", "Compare your systems, every two of them, by scores and by people's ratings."),
     "data": ("turnscore-assessment", "Convert public dialogue sets to the form that the other commands read."),
-    "drift": ("turnscore-assessment", "Keep baselines of a service's scores, and report drift."),
+    "drift": ("turnscore-assessment", "Save baselines of a service's scores, and report drift."),
     "judge": ("turnscore-assessment", "Collect large language models' marks of turns, or import marks."),
     "references": ("turnscore-assessment", "Score responses against references: BLEU, ROUGE, METEOR and others."),
     "study": ("turnscore-assessment", "Run a study: workers talk with systems or read dialogues, and rate."),
@@ -71,8 +71,10 @@ def find_engine(name: str) -> Any:
         except ModuleNotFoundError as error:
             told = f"{name} needs {error.name}, which is not installed: install {KNOWN_ENGINES.get(name)}"
             raise typer.BadParameter(told, param_hint="--engine") from None
-    known = f"is of {KNOWN_ENGINES[name]}, which is not installed" if name in KNOWN_ENGINES else "is no engine"
-    raise typer.BadParameter(f"{name} {known}; a service's address has ://", param_hint="--engine")
+    told = f"unknown engine {name!r}: use local, ray, or a URL"
+    if name in KNOWN_ENGINES:
+        told = f"{name} needs {KNOWN_ENGINES[name]}, which is not installed"
+    raise typer.BadParameter(told, param_hint="--engine")
 
 
 def _import(entry: EntryPoint) -> Any:
@@ -132,4 +134,4 @@ def _turnscore(
         ),
     ] = False,
 ) -> None:
-    """Scores dialogue turns while the conversation runs."""
+    """Score dialogue turns while the conversation runs."""

@@ -156,7 +156,9 @@ def _lines_left(job: FileJob, output: rows.RowOutput, summary: scoring.Summary) 
         for last in output.rows():
             summary.add(last)
     except (rows.NotOurOutputError, KeyError, TypeError, ValueError) as error:
-        reason = str(error) if isinstance(error, rows.NotOurOutputError) else "exists, and is no output of this command"
+        reason = "already exists and was not written by this command"
+        if isinstance(error, rows.NotOurOutputError):
+            reason = str(error)
         raise typer.BadParameter(f"'{job.output}' {reason}", param_hint="--output") from None
     lines = rows.read_lines(job.file)
     if last is None:
@@ -177,11 +179,6 @@ def _open(path: Path) -> rows.RowOutput:
         raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
 
 
-Url = Annotated[
-    str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
-]
-
-
 def score(
     ctx: typer.Context,
     file: Annotated[
@@ -191,7 +188,7 @@ def score(
             help="Input: JSON lines, a table (.csv) or transcripts (.txt); .gz is unpacked, - is the standard input.",
         ),
     ] = None,
-    url: Url = None,
+    url: runs.Url = None,
     output: Annotated[
         Path,
         typer.Option(
@@ -233,7 +230,7 @@ def score(
     cert_file: runs.CertFile = None,
     key_file: runs.KeyFile = None,
 ) -> None:
-    """Scores a file: each line is a turn {"context", "response"} or a dialogue {"turns"} or {"messages"}.
+    """Score a file: each line is a turn {"context", "response"} or a dialogue {"turns"} or {"messages"}.
 
     Each gives one line of output, with everything that the line holds. Lines that the output holds already are not
     scored again, unless they failed. Exit code 0: all is scored; 1: some line or turn failed; 3: stopped; repeat the
@@ -256,7 +253,7 @@ def score(
     if engine is not None and not runs.is_service(engine):
         most, client = _defaults.ENGINE_CONCURRENCY, _open_engine(engine, bundles, names)
     else:
-        runs.refuse_options(ctx, ["models"], "is for an engine; a service has its own")
+        runs.refuse_options(ctx, ["models"], "requires --engine local or ray")
         # Without retries of its own: the command asks again, at the pace of all lines together.
         client = runs.open_client(engine or url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
         most = _defaults.CONCURRENCY
@@ -338,7 +335,7 @@ def _read_least(given: Sequence[str]) -> dict[str, float]:
 
 
 def info(
-    url: Url = None,
+    url: runs.Url = None,
     api_key: runs.ApiKey = None,
     timeout: runs.Timeout = _defaults.TIMEOUT_SECONDS,
     ca_file: runs.CaFile = None,
@@ -346,7 +343,7 @@ def info(
     key_file: runs.KeyFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")] = False,
 ) -> None:
-    """Lists the loaded models."""
+    """List the models that a running service has loaded."""
 
     async def fetch() -> wire.ModelsReply:
         async with runs.open_client(url, api_key, timeout, (ca_file, cert_file, key_file)) as client:

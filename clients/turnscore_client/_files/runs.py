@@ -95,6 +95,9 @@ def _of_service(text: str, **more: Any) -> Any:
     return typer.Option(help=text, rich_help_panel="Service", **more)
 
 
+Url = Annotated[
+    str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
+]
 _KEY = f"The API key; better set as {_defaults.API_KEY_VARIABLE}: others can read a command's options."
 _WAIT = "Seconds to wait for a service that takes no line: full, restarting or gone."
 ApiKey = Annotated[str | None, _of_service(_KEY)]

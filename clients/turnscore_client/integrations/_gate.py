@@ -103,7 +103,7 @@ class QualityGate:
             if action not in _ACTIONS:
                 raise ValueError(f"on_low and on_user must be one of {', '.join(_ACTIONS)}")
             if action != "ask_again" and self._answers[action] is None:
-                raise ValueError(f"{action} is to be done, and not given")
+                raise ValueError(f"{action} is missing: on_low or on_user asks for it")
         if not self._actions:
             raise ValueError("on_low or on_user must say what is done")
         if min_quality is not None and (on_low is None or not isinstance(min_quality, int | float)):

@@ -59,7 +59,7 @@ class ReadTurns:
         """Raises ExporterError where the bundle has no int8 graph cut in two."""
         spec = loaded.bundle.manifest.graphs[loaded.variant]
         if loaded.variant != GRAPH or spec.joint is None:
-            raise ExporterError(f"--deep needs the graph {GRAPH}, which {loaded.model} has not")
+            raise ExporterError(f"--deep needs graph {GRAPH}, but {loaded.model} does not contain it")
         self.joint_file = loaded.bundle.path_of(spec.joint.file)
         packs = loaded.scorer.encode([loaded.scorer.trim(each.to_score()) for each in turns])
         self.turns = [cast("quality.TurnRows", pack.structure) for pack in packs]

@@ -20,7 +20,7 @@ from turnscore_wire import describe_refusal
 from turnscore_service.auth.access import UnusableKeysError, parse_keys, read_keys
 from turnscore_service.settings.api import KeyEntry, KeyName
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes, lists, rotates and revokes API keys.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make, list, rotate and revoke API keys.")
 
 _KEY_BYTES = 32  # 256 random bits are too many to try, so one round of SHA-256 without salt is enough
 _NAME = typer.Argument(help="Name of the key; it may appear in logs and metrics.")
@@ -34,7 +34,7 @@ def new(
     file: Annotated[Path | None, typer.Option(envvar=_VARIABLE, help="File to append the entry to.")] = None,
     turns_per_second: Annotated[float | None, typer.Option(help="Turns per second that the key may ask for.")] = None,
 ) -> None:
-    """Prints a new key, and the entry that lets it in."""
+    """Make a key: print it, and print its entry or append that to the file."""
     known = _read(file) if file is not None and file.exists() else {}
     if name in known:
         raise typer.BadParameter(f"{file} already has a key of that name; `turnscore keys rotate` makes its second")
@@ -59,7 +59,7 @@ def new(
 
 @app.command("list")
 def list_keys(file: KeysFile) -> None:
-    """Prints each name with the ids of its keys and what it may do; never a key or its hash."""
+    """Print each name with the ids of its keys and what it may do; never a key or its hash."""
     known = _read(file)
     width = max(map(len, known), default=0)
     for name, entry in known.items():
@@ -70,7 +70,7 @@ def list_keys(file: KeysFile) -> None:
 
 @app.command()
 def rotate(name: Annotated[str, _NAME], file: KeysFile) -> None:
-    """Prints a second key of that name; the one before stays good until it is revoked."""
+    """Print a second key of that name; the previous key stays valid until it is revoked."""
     known = _read(file)
     entry = known.get(name)
     if entry is None:
@@ -80,12 +80,12 @@ def rotate(name: Annotated[str, _NAME], file: KeysFile) -> None:
     key, digest = _make_key()
     _edit(file, known, name, entry.model_copy(update={"sha256": digest, "previous_sha256": entry.sha256}))
     typer.echo(key)
-    typer.echo(f"the key before is good until `turnscore keys revoke {_id(entry.sha256)} --file {file}`", err=True)
+    typer.echo(f"the previous key is valid until `turnscore keys revoke {_id(entry.sha256)} --file {file}`", err=True)
 
 
 @app.command()
 def revoke(key: Annotated[str, typer.Argument(help="A name, or the id of one key.")], file: KeysFile) -> None:
-    """Takes out a name with all its keys, or the key with that id."""
+    """Revoke one key by id, or all keys of a name."""
     known = _read(file)
     ids = {name: (_id(entry.sha256), _id(entry.previous_sha256 or "")) for name, entry in known.items()}
     names = [key] if key in known else [name for name, own in ids.items() if key in own]

@@ -29,7 +29,7 @@ async def clear_model(store: EntryStore, model: str, settings: CacheSettings) ->
     return removed + await store.remove(key_pattern(model))
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Remove scores from the cache that processes share.")
 
 
 @app.callback()

@@ -475,7 +475,7 @@ def stand_ins(tmp_path, monkeypatch):
     loaded = {name: loaded_fake(Stand(), name) for name in ("on_brand", "safe")}
     monkeypatch.setattr(stand_in, "load_bundles", lambda names: {name: loaded[name] for name in names})
     monkeypatch.setattr(stand_in, "_ROUNDS", 20)
-    scorers = ("--only-uncertain", "--scorer", "on_brand", "--scorer", "safe")
+    scorers = ("--only-uncertain", "--bundle", "on_brand", "--bundle", "safe")
     return (*scorers, "--held-out", str(tmp_path / "held_out.jsonl"))
 
 
@@ -500,7 +500,7 @@ def test_only_what_the_scorer_is_unsure_of_is_asked(tmp_path, stand_ins):
         result = run(file, server, *stand_ins[:-1], str(tmp_path / "out.jsonl"), output="other.jsonl")
         assert "0 held-out turns have the judge's marks" in result.output
         result = run(file, server, *stand_ins[:3], *stand_ins[-2:])
-        assert "no --scorer answers safe; those given answer on_brand" in result.output
+        assert "no --bundle answers safe; those given answer on_brand" in result.output
         assert run(file, server).exit_code == 0  # asks for the rest
         assert len({*server.asked()}) == len(server.asked()) == 80
 

@@ -10,7 +10,7 @@ from support.files import invoke
 def test_every_detail_and_baseline_of_a_scorer_stands_in_every_set(data_folder, tmp_path):
     page, output = tmp_path / "page.md", tmp_path / "table.json"
     bundle = make_quality_bundle(tmp_path / "bundle").folder
-    few = ["--turns", 40, "--contexts", 3, "--bootstrap", 5]
+    few = ["--turns", 40, "--contexts", 3, "--rounds", 5]
     invoke(app, [data_folder, "--bundle", f"{bundle}/", "--output", output, "--page", page, *few])
     tables = {each["title"]: each for each in json.loads(output.read_text())["tables"]}
     whole = tables["All sets"]

@@ -25,7 +25,7 @@ def bundles(monkeypatch):
 
 def run(file, *options, bundles=("oracle", "fake"), code=0):
     given = [word for name in bundles for word in ("--bundle", name)]
-    output = ["--output", str(file.parent / "out"), "--bootstrap", "50"]
+    output = ["--output", str(file.parent / "out"), "--rounds", "50"]
     return invoke(app, ["agreement", file, *given, *output, *options], code)
 
 

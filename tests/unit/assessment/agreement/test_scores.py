@@ -69,7 +69,7 @@ def ignore(_):
 
 
 async def score_here(scorer, dialogues):
-    async with scoring.client_over(engine_of({scorer.KIND: loaded_fake(scorer, scorer.KIND)})) as client:
+    async with scoring.command_line.client_over(engine_of({scorer.KIND: loaded_fake(scorer, scorer.KIND)})) as client:
         return await scoring.score_with_client(client, [scorer.KIND], dialogues, 16, ignore)
 
 

@@ -123,7 +123,7 @@ FOREIGN_OUTPUTS = [
     ('{"line": 3, "id": "d-3", "response": "another text"}\n', "holds the scores of another file"),
     ('{"line": 1, "id": "d-1", "response": "another text"}\n', "holds the scores of another file"),
     ('{"line": 9, "error": {}}\n', "holds the scores of another file"),
-    ('{"line": 1, "scores": {"fed": 3}}\n', "is no output of this command"),
+    ('{"line": 1, "scores": {"fed": 3}}\n', "was not written by this command"),
 ]
 
 
@@ -484,7 +484,7 @@ class Entry:
         self.load = lambda: found
 
 
-@pytest.mark.parametrize(("name", "reason"), [("ray", "ray is of turnscore-corpus[ray]"), ("rat", "rat is no engine")])
+@pytest.mark.parametrize(("name", "reason"), [("ray", "ray needs turnscore-corpus"), ("rat", "unknown engine 'rat'")])
 def test_an_engine_that_is_not_installed_says_what_to_install(tmp_path, monkeypatch, name, reason):
     install(monkeypatch)
     assert reason in re.sub(
@@ -509,7 +509,7 @@ UNMET = [
     (["--fail-on", "low", "--scorers", "engagement"], "engagement gives no labels, .* with labels: quality"),
     (["--fail-under", "qualty=0.4"], "no such scorer: qualty; there are engagement, quality"),
     (["--scorers", "qualty"], "no such scorer: qualty; there are engagement, quality"),
-    (["--engine", "http://a.test", "--models", "a"], "--models: is for an engine"),
+    (["--engine", "http://a.test", "--models", "a"], "--models: requires --engine local or ray"),
 ]
 
 

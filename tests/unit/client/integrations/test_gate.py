@@ -337,8 +337,8 @@ SENSELESS_OPTIONS = [
     ({"on_low": None, "on_user": "abuse", "min_quality": 0.5}, "needs on_low"),
     ({"on_low": "shrug"}, "must be one of"),
     ({"on_user": {"abuse": "shrug"}}, "must be one of"),
-    ({"on_low": "hand_over"}, "hand_over is to be done"),
-    ({"on_user": {"abuse": "fallback_model"}}, "fallback_model is to be done"),
+    ({"on_low": "hand_over"}, "hand_over is missing"),
+    ({"on_user": {"abuse": "fallback_model"}}, "fallback_model is missing"),
     ({"min_quality": "0.5"}, "min_quality must be a number"),
 ]
 
