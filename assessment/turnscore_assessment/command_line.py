@@ -139,4 +139,4 @@ def file_option(said: str, *names: str) -> Any:
 
 RatingsFile = Annotated[Path, input_file("Ratings (docs/studies.md); .gz is unpacked.")]
 RoundsOption = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Resamples per interval.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random draws; the same seed gives the same result.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same result.")]

@@ -172,7 +172,7 @@ def _refusal(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:
     if isinstance(error, InvalidMessage) and isinstance(error.__cause__, OSError | EOFError):
         return _broken(error.__cause__, url)  # it ended first, as where a caller's certificate is refused (TLS 1.3)
     if isinstance(error, InvalidHandshake):
-        return UnexpectedReplyError(f"what answers at {url} is no WebSocket: {error}")
+        return UnexpectedReplyError(f"{url} does not answer as a WebSocket: {error}")
     return _broken(error, url)
 
 

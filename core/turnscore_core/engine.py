@@ -523,7 +523,7 @@ def _check_names(models: Models, loaded: Mapping[str, LoadedScorer]) -> None:
     if isinstance(models, Mapping):
         for name, folder in models.items():
             if name not in loaded:
-                raise BundleError(f"the bundle in {folder} is no {name}; loaded: {', '.join(loaded)}")
+                raise BundleError(f"the bundle in {folder} has no scorer {name}; loaded: {', '.join(loaded)}")
 
 
 def _read_all_options(model_set: ModelSet, options: Mapping[str, Mapping[str, Any]]) -> dict[str, object]:

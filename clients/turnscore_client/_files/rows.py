@@ -410,7 +410,7 @@ def rows_in(path: Path) -> Iterator[Row]:
             row = None
         line = row.get("line") if isinstance(row, dict) else None
         if not isinstance(line, int) or line <= last:
-            raise NotOurOutputError(f"exists, and its line {number} is no row of this command; name another file")
+            raise NotOurOutputError(f"exists, and this command did not write its line {number}; name another file")
         last = line
         yield row
 

@@ -105,7 +105,7 @@ class ParquetRecords:
         try:
             self._parquet = parquet.ParquetFile(source, buffer_size=1024 * 1024, pre_buffer=False)
         except _READ_ERRORS as error:
-            raise BadInputError(f"{file.place} is no whole Parquet file: {error}") from None
+            raise BadInputError(f"{file.place} is not a complete Parquet file: {error}") from None
         groups = [self._parquet.metadata.row_group(each) for each in range(self._parquet.metadata.num_row_groups)]
         self._groups = [int(each.num_rows) for each in groups]
         self._begins = list(accumulate(self._groups, initial=0))[:-1]

@@ -45,7 +45,7 @@ def dequantize_quality(given: DequantizeOptions) -> list[str]:
     bundle, output = resolve(given.bundle), given.output
     manifest = bundle.manifest
     if manifest.kind != KIND or GRAPH not in manifest.graphs or "encoder" not in manifest.training:
-        raise CheckpointError(f"{manifest.reference} is no trained bundle of {KIND} with the graph {GRAPH}")
+        raise CheckpointError(f"{manifest.reference} is not a trained {KIND} bundle with graph {GRAPH}")
     heads = _collect_heads(bundle, given.reaction)
     options = QualityOptions.model_validate(manifest.options)
     named = str(manifest.training["encoder"])

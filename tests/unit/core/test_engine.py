@@ -143,7 +143,7 @@ def test_a_wrong_option_is_refused_by_name(fake_scorer, given, field):
 
 
 def test_a_bundle_under_another_scorer_s_name_and_one_that_scores_no_turns_are_refused(fake_scorer):
-    with pytest.raises(BundleError, match="the bundle in /somewhere is no mood; loaded: fake"):
+    with pytest.raises(BundleError, match="the bundle in /somewhere has no scorer mood; loaded: fake"):
         engine_of(fake=fake_scorer, models={"mood": Path("/somewhere")})
     with pytest.raises(BundleError, match=r"encoder:1\.0\.0 compares texts"):
         engine_of(fake=fake_scorer, encoder=FakeEncoder())

@@ -116,10 +116,10 @@ def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, name):
 
 
 FOREIGN_OUTPUTS = [
-    ("of yesterday", "is no row of this command"),
-    ('{"line": 2}\n{"line": 2}\n', "is no row of this command"),
-    ('{"line": "1"}\n', "is no row of this command"),
-    ("[]\n", "is no row of this command"),
+    ("of yesterday", "this command did not write its line"),
+    ('{"line": 2}\n{"line": 2}\n', "this command did not write its line"),
+    ('{"line": "1"}\n', "this command did not write its line"),
+    ("[]\n", "this command did not write its line"),
     ('{"line": 3, "id": "d-3", "response": "another text"}\n', "holds the scores of another file"),
     ('{"line": 1, "id": "d-1", "response": "another text"}\n', "holds the scores of another file"),
     ('{"line": 9, "error": {}}\n', "holds the scores of another file"),

@@ -195,7 +195,7 @@ def test_no_checkpoint_is_recovered_where_the_graph_lacks_a_weight(bundle, check
         put_weights(model, list(map(bundle.path_of, bundle.manifest.graphs["fp32"].files)), [])
     plain = make_quality_bundle(tmp_path / "plain")
     refused = invoke(app, ["dequantize", "--bundle", f"{plain.folder}/", "--output", tmp_path / "none"], 1)
-    assert "quality:0.0.1 is no trained bundle of quality" in refused.output
+    assert "quality:0.0.1 is not a trained quality bundle" in refused.output
     assert not (tmp_path / "none").exists()
 
 
