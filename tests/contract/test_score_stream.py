@@ -107,10 +107,10 @@ async def test_conversations_are_counted_once_by_how_they_ended():
         assert await finished.read() is grpc.aio.EOF
         left = stub.ScoreStream()
         await say(left, "user", "hi")
-        left.cancel()
         wrong = stub.ScoreStream()
         await wrong.write(turnscore_pb2.ConversationMessage())
         await refusal(wrong.read())
+        left.cancel()  # which the service has begun by now, as it has answered a later one
         runtime.conversations.require_room = lambda: 1 / 0
         assert error_of(await refusal(stub.ScoreStream().read())).error.code == "internal"
         await until(lambda: [counted(code) - old for code, old in zip(codes, before, strict=True)] == [1] * 4)
