@@ -243,7 +243,7 @@ LEAST_OBSERVATIONS = 3  # With fewer, a correlation is always 1 or -1. Specified
 # over 3 dialogues, .87 to .92 over 6.
 LEAST_DIALOGUES = 6
 
-_DIALOGUES_AT_ONCE = 256  # Dialogues whose pairs with all dialogues are held at once: 20 MB of 10,000. Chosen.
+_DIALOGUES_AT_ONCE = 256  # Dialogues whose pairs with all dialogues are held at once: 20 MB of 10,000.
 
 # Numbers of all rounds that are weighted together, 256 kB an array. Measured: the quickest of 2**14 to 2**18.
 _NUMBERS_AT_ONCE = 2**15

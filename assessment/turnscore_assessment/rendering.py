@@ -155,7 +155,7 @@ def flatten(result: Any, name: str = "") -> dict[str, object]:
     return {key: cell for part in parts for key, cell in part.items()}
 
 
-# The first four differ with common colour deficiencies, and in grey by their darkness. Chosen.
+# The first four differ with common colour deficiencies, and in grey by their darkness.
 COLOURS = ("#0b5cad", "#b3471d", "#2f7d32", "#6f42a5", "#566573", "#d68910", "#16a085", "#7b241c")
 WIDTH_INCHES, ROW_INCHES = 7.5, 0.28
 _STYLE = {

@@ -17,7 +17,7 @@ import numpy as np
 from turnscore_core.inference.onnx_backend import Array
 from turnscore_core.load_settings import KEPT_VECTOR_BYTES
 
-# Two of 2^64 different texts would be expected to share a key. Chosen.
+# Two of 2^64 different texts would be expected to share a key.
 _KEY_BYTES = 16
 # What Python takes for an entry and for each of its arrays. Measured with tracemalloc: 380 and 112.
 _ENTRY_BYTES, _ARRAY_BYTES = 400, 120

@@ -16,7 +16,7 @@ FOLDER_VARIABLE = "TURNSCORE_ADMIN__FOLDER"
 SOCKET_SUFFIX = ".sock"
 MOST_BYTES = 65_536  # of an order, whose reference has 4,096 characters at most; chosen
 _CONNECT_SECONDS = 5.0
-# A model of some gigabytes is read and proved in minutes; then the old one's requests are waited for. Chosen.
+# A model of some gigabytes is read and proved in minutes; then the old one's requests are waited for.
 _ANSWER_SECONDS = 900.0
 
 

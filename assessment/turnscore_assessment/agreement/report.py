@@ -234,7 +234,7 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     has_colours = 1 < len(shown) <= MOST_COLOURS
     for system in shown if has_colours else [None]:
         chosen = np.full(len(systems), True) if system is None else systems == system
-        # Fainter points where there are many, so that dense places do not fill up. Chosen.
+        # Fainter points where there are many, so that dense places do not fill up.
         faintness = float(np.clip(100 / len(systems), 0.15, 0.8))
         panel.scatter(
             column.values[chosen], observations.qualities[chosen], s=10, alpha=faintness, linewidths=0, label=system

@@ -21,7 +21,7 @@ from turnscore_assessment.figures import Flags, Floats, Integers, split_rounds
 from turnscore_assessment.ratings.rating_file import OVERALL, RatingFile, RatingTable, RatingUnit, group_rows
 from turnscore_assessment.ratings.scoring import check_pair, choose_column, judge_study
 
-# Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen.
+# Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ.
 LEAST_WORKERS = 5
 
 

@@ -47,7 +47,7 @@ class ScoredStudy:
 
 
 Studies = tuple[ScoredStudy, ScoredStudy]
-FEWEST_WORKERS = 5  # First number of workers of the curve; each next one is double. Chosen.
+FEWEST_WORKERS = 5  # First number of workers of the curve; each next one is double.
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from turnscore_assessment.rendering import Page, Section, Table, print_page
 
 MOST_MEASURED = 10_000  # Responses that correlations are computed of, drawn at random. Chosen: some seconds.
 WITH_PEOPLE, WITH_LENGTH, WITH_PLACE = "with people", "with length", "with place in the call"
-# Least correlations, with an interval that excludes 0, that a sentence warns of. Chosen.
+# Least correlations, with an interval that excludes 0, that a sentence warns of.
 WARNINGS = {
     WITH_LENGTH: (0.3, "the response's length, and a criterion learned from these marks would, too"),
     WITH_PLACE: (0.1, "the place in the call: ask fewer turns per call"),

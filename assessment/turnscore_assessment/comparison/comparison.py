@@ -219,7 +219,7 @@ async def score_files(files: Iterable[ScoreFile], client: AsyncCalls, scorers: l
         await ask_all(ask, [(each, dialogue) for each in files for dialogue in each.unscored], at_once)
 
 
-LARGE_SHARE = 0.5  # Share of a difference that disappears at equal length, from which the report warns. Chosen.
+LARGE_SHARE = 0.5  # Share of a difference that disappears at equal length, from which the report warns.
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def _find_warning(kind: str, found: SystemDifference, adjusted: Interval, share:
     return None
 
 
-# Share of the smaller file's dialogues that need a counterpart for the files to count as paired. Chosen.
+# Share of the smaller file's dialogues that need a counterpart for the files to count as paired.
 PAIRED_SHARE = 0.5
 
 # Fewest arrangements for each test. Chosen: Holm's p can then fall to .01, however many tests there are.

@@ -119,8 +119,8 @@ def merge_turns(turns: Sequence[RecordedTurn]) -> tuple[RecordedTurn, ...]:
     return tuple(merged)
 
 
-FIT_SHARE = 60  # Percent of the groups of dialogues that models are fitted on. Chosen.
-SHARED_WORDS = 5  # Rows whose contexts share a text of so many words count as one dialogue's. Chosen.
+FIT_SHARE = 60  # Percent of the groups of dialogues that models are fitted on.
+SHARED_WORDS = 5  # Rows whose contexts share a text of so many words count as one dialogue's.
 # The set whose texts are DailyDialog's: licensed for non-commercial use, so nothing that ships is fitted on it.
 DAILYDIALOG = "dailydialog-zhao"
 THUMBS_SET = "convai-thumbs"

@@ -13,7 +13,7 @@ from turnscore_assessment.designs.form import LARGEST_TUPLE, MOST_ITEMS, DesignI
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Integers
 
-# Tuples that are evened together; more are even enough, and the work grows with the square. Chosen.
+# Tuples that are evened together; more are even enough, and the work grows with the square.
 MOST_AT_ONCE = 2000
 FIRST = 1e9  # Cost of an appearance, where a meeting costs 1: more than all meetings together.
 

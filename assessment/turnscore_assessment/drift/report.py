@@ -238,7 +238,7 @@ TOTALS = tuple(
     for name in ("turns_total", "percentiles_total", "labels_total", "cpu_seconds_total", "percentile_shift_bucket")
 )
 CORRELATION = f"{_PREFIX}rank_correlation"  # The series whose least value counts.
-FAR = 10  # Difference of percentiles that counts as far; a bound of the metric's buckets. Chosen.
+FAR = 10  # Difference of percentiles that counts as far; a bound of the metric's buckets.
 
 
 def _zeros() -> Any:

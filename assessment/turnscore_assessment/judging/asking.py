@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Tokens = tuple[int, int]  # Of what was sent, and of what came back.
 
-AGAIN = 2  # How often a turn without a usable answer is asked again, alone. Chosen.
+AGAIN = 2  # How often a turn without a usable answer is asked again, alone.
 FAILURES_IN_A_ROW = 10  # Calls without a single mark, after which the run stops. Chosen: the cause is not the turns.
 CALLS_AT_ONCE = 50  # Calls whose turns are shuffled together. Chosen: a call has turns of many dialogues.
 BYTES_PER_TOKEN = 4  # Of UTF-8, for estimates. Chosen: as English has.

@@ -33,7 +33,7 @@ Fields = Mapping[str, Any]
 _WORDS = {"yes": 1.0, "true": 1.0, "pass": 1.0, "correct": 1.0, "no": 0.0, "false": 0.0, "fail": 0.0, "incorrect": 0.0}
 _SCALES = ((0.0, 1.0), (1.0, 5.0), (0.0, 10.0), (0.0, 100.0))  # The first that holds all marks is a criterion's.
 _LISTS = ("data", "test_results", "testCases", "conversationalTestCases", "test_cases", "conversational_test_cases")
-# Where applications keep the text, or the messages, of what they trace. Chosen.
+# Where applications keep the text, or the messages, of what they trace.
 _TEXT_FIELDS = ("messages", "input", "inputs", "query", "question", "prompt", "content", "text", "message")
 _REPLY_FIELDS = ("content", "text", "output", "answer", "response", "message", "messages", "choices")
 _MESSAGES = TypeAdapter(list[ChatMessage])

@@ -17,7 +17,7 @@ from turnscore_assessment.judging.rubric import Rubric, RubricCriterion
 from turnscore_assessment.judging.turns import PEOPLE, Marks, Response, Row
 
 LOSS, MOST_ASKED = 0.02, 0.3  # How far agreement may fall, and the share that may be asked. Specified.
-LEAST_TURNS = 100  # Held-out turns with marks, below which no share is chosen. Chosen.
+LEAST_TURNS = 100  # Held-out turns with marks, below which no share is chosen.
 _CENTRES = np.linspace(0.1, 0.9, 9)  # Quantiles of the scorer's marks, of which the least sure one is looked for.
 _ROUNDS = 200  # Resamples of dialogues for the interval of what agreement falls by.
 

@@ -62,7 +62,7 @@ def count_syllables(word: str) -> int:
     return max(1, len(_VOWELS.findall(bare)))
 
 
-RELIABLE_WORDS = 10  # Fewest words for a reliable score: of fewer, a single long one moves it by ten points. Chosen.
+RELIABLE_WORDS = 10  # Fewest words for a reliable score: of fewer, a single long one moves it by ten points.
 
 
 @dataclass(frozen=True)

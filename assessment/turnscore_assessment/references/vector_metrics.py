@@ -28,7 +28,7 @@ from turnscore_assessment.references.word_metrics import Metric, Pair, find_toke
 
 Vectors = NDArray[np.float32]
 
-_PAIRS_AT_ONCE = 20_000  # Pairs whose vectors are compared together: 60 MB of them at 384 dimensions. Chosen.
+_PAIRS_AT_ONCE = 20_000  # Pairs whose vectors are compared together: 60 MB of them at 384 dimensions.
 
 
 class SentenceEncoder(Protocol):
@@ -66,7 +66,7 @@ def make_encoder_cosine(encoder: SentenceEncoder | None) -> Metric:
 
 
 _KEPT_TEXTS = 4096
-MOST_DIMENSIONS = 4096  # Most dimensions of a vector. Chosen.
+MOST_DIMENSIONS = 4096  # Most dimensions of a vector.
 
 
 @dataclass(frozen=True, slots=True)

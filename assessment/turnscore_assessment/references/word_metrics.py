@@ -67,7 +67,7 @@ Pair = tuple[str, str]  # Hypothesis and reference.
 Group = tuple[str, Sequence[str]]  # A hypothesis and all its references.
 
 
-_KEPT_TEXTS = 4096  # Texts whose words are cached. Chosen.
+_KEPT_TEXTS = 4096  # Texts whose words are cached.
 Score = Callable[[str, Sequence[str]], Any]  # Compares a hypothesis with its references.
 
 

@@ -301,8 +301,8 @@ def _build_worker(row: Row[Any]) -> Worker:
     return Worker(row.id, row.code, row.consent_hash, row.finished_at is not None)
 
 
-FAILURES_TO_GIVE_UP = 3  # Failed replies in a row after which a worker may go on to the next system. Chosen.
-# Seconds beyond `reply_seconds` after which a message may be asked again: its asker has died. Chosen.
+FAILURES_TO_GIVE_UP = 3  # Failed replies in a row after which a worker may go on to the next system.
+# Seconds beyond `reply_seconds` after which a message may be asked again: its asker has died.
 ASKING_SLACK_SECONDS = 10.0
 
 

@@ -69,7 +69,7 @@ _SPEAKERS = {
 }
 # A speaker, and what was said behind it or, where the speaker has a line of its own, on the lines below.
 _SAID = re.compile(r"[\s>*-]*(\w+)\W{0,40}?:(?:\W{0,40}?\s(.*)|[*_]*)")
-# Of a dialogue in plain text, or a table's cell: eight times what a service takes at most. Chosen.
+# Of a dialogue in plain text, or a table's cell: eight times what a service takes at most.
 _MOST_CHARS = 8 * 1024 * 8000
 
 

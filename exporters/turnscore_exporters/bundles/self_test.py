@@ -148,5 +148,5 @@ def _choose_tolerance(bundle: Bundle, variant: GraphVariant, values: Sequence[fl
     spread = max(values) - min(values)
     if not spread > 0:
         raise ExporterError(f"graph {variant} scores every self-test turn {values[0]:.6f}: nothing could show it wrong")
-    # Largest share of the self-test's own spread that a tolerance may be, so that a constant graph fails. Chosen.
+    # Largest share of the self-test's own spread that a tolerance may be, so that a constant graph fails.
     return float(f"{min(most, 0.05 * spread):.2g}")

@@ -34,7 +34,7 @@ from turnscore_exporters.options import CalibrateOptions
 
 LABELS = {"good": True, "bad": False}
 _SAID = ("context", "response", "messages")
-_SHARED_WORDS = 5  # Words of a context's first text by which two turns without an id count as one dialogue's. Chosen.
+_SHARED_WORDS = 5  # Words of a context's first text by which two turns without an id count as one dialogue's.
 
 
 @dataclass(frozen=True)

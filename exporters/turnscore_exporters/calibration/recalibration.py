@@ -24,9 +24,9 @@ from turnscore_exporters.errors import ExporterError
 FOLDS = 5
 LEAST_OF_A_KIND = 15  # Fewest good and fewest bad turns for any fit. Chosen: three in a fold.
 PENALTIES = (0.01, 0.1, 1.0)
-# Least slope over the shipped value: below it the value says nothing of these turns, and is not reversed. Chosen.
+# Least slope over the shipped value: below it the value says nothing of these turns, and is not reversed.
 LEAST_SLOPE = 0.05
-FLOOR = 0.01  # Distance of predicted probabilities from 0 and 1: a few hundred turns say nothing beyond it. Chosen.
+FLOOR = 0.01  # Distance of predicted probabilities from 0 and 1: a few hundred turns say nothing beyond it.
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def calibrate_formula(
     Too few good turns get the weaker promise of `choose_rate`, which raises ExporterError where there is none.
     """
     asked, rate = rate, choose_rate(int(rated.good.sum()), rate)
-    # Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold. Chosen.
+    # Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold.
     fitted = np.isin(assign_folds(rated.dialogues), (0, 1))
     held = rated.take(~fitted)
     choice, measured = choose_formula(rated, shipped, with_weights=False), rated

@@ -26,7 +26,7 @@ from turnscore_exporters.quality.bundle import serve_features
 
 TRAIN, HELD_OUT = "train", "dev"
 MARK, PEOPLE = "mark", "people."
-ROWS_OF_FILE = 256  # Of features: 4 MB, and what an interrupted run computes again at most. Chosen.
+ROWS_OF_FILE = 256  # Of features: 4 MB, and what an interrupted run computes again at most.
 
 Features = NDArray[np.float32]
 

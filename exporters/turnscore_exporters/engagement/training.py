@@ -202,7 +202,7 @@ def _ask_labels(name: str, pairs: Sequence[LabelledTurn], step: int, seed: int) 
     )
 
 
-LEAST_SPREAD = 1e-4  # Least standard deviation of a trained head's probabilities. Chosen.
+LEAST_SPREAD = 1e-4  # Least standard deviation of a trained head's probabilities.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,7 +154,7 @@ class PairHead(nn.Module):
         return logits
 
 
-NETWORK_PAIRS_AT_ONCE = 4096  # Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen.
+NETWORK_PAIRS_AT_ONCE = 4096  # Pairs whose vectors are stacked together: PONE judges several hundred thousand.
 
 
 class PairNetwork(encoders.Standardized):

@@ -21,7 +21,7 @@ from turnscore_exporters.sentiment.model import LabelRules, garble, label_sentim
 
 # Words at which responses change their length class: a random negative is as long as the real response.
 LENGTH_STEPS = (4, 7, 10, 14, 19, 26)
-BAD_NEWS, GOOD_NEWS = -0.45, 0.6  # VADER's score of a user's turn from which an opposite mood is out of place. Chosen.
+BAD_NEWS, GOOD_NEWS = -0.45, 0.6  # VADER's score of a user's turn from which an opposite mood is out of place.
 
 
 class NegativeKind(StrEnum):
@@ -224,7 +224,7 @@ class ExampleMaker:
         real = replace(turn, labels=_label(relevant=1.0, fluent=1.0) | _label_answer(turn))
         if generator.random() < self._long_share and self._later[index]:
             return self._long_group(index, real, generator)
-        # Of the real responses that are not stitched, so many become a short reaction. Chosen.
+        # Of the real responses that are not stitched, so many become a short reaction.
         if generator.random() < 0.1:
             # In the mood of the user's turn, so that its words alone do not show a misfit.
             mood = _react(turn.context[-1][1], GLOOMY, CHEERFUL, generator)

@@ -12,7 +12,7 @@ from pathlib import Path
 from turnscore_assessment.data import dialogues
 from turnscore_assessment.data.dialogues import LabelledTurn, RecordedDialogue
 
-CONTEXT_TURNS = 4  # Of a turn's context this many latest turns are kept; the model reads no more. Chosen.
+CONTEXT_TURNS = 4  # Of a turn's context this many latest turns are kept; the model reads no more.
 PERSON, BOT = "person", "bot"
 
 

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.json_files import read_json, write_json
 
-LOOKS = 20  # How often, at most, a training that keeps its best weights looks at them. Chosen.
+LOOKS = 20  # How often, at most, a training that keeps its best weights looks at them.
 
 StepLoss = Callable[[int], Tensor]
 

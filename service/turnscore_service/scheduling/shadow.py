@@ -19,6 +19,7 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import TokenPack
 from turnscore_core.scoring import Item, Outcome, encode_isolating, score_isolating, scores_of
 from turnscore_wire import Label, Score
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service import metrics
 from turnscore_service.scheduling.batcher import Batcher
@@ -169,7 +170,8 @@ class Shadows:
         self._queue.append(
             _Waiting(
                 shadow=shadow,
-                item=item,
+                # Without the rest of its request, which `chars` do not count.
+                item=replace(item, choice=ScorerChoice.model_construct(options=item.choice.options)),
                 percentile=percentile,
                 label=score.label,
                 chars=chars,
@@ -239,8 +241,7 @@ class Shadows:
 def _encode(loaded: LoadedScorer, item: Item) -> list[TokenPack]:
     """The turn as this version takes it, with its own reading of the options."""
     asked = (item.choice.options or {}).get(loaded.kind, {})
-    options = loaded.scorer.read_options(asked)
-    turn = loaded.scorer.trim(replace(item.turn, options=options, asked=asked))
+    turn = loaded.scorer.trim(replace(item.turn, options=loaded.scorer.read_options(asked), asked=asked))
     packs, failed = encode_isolating(loaded, [turn])
     if failed:
         raise failed[0]
